@@ -1,0 +1,7 @@
+// Package broker is NATS JetStream and nothing else of Fanjet: the subjects, the streams
+// and durables, the wire messages, and the two ends that speak them. Client is what a
+// worker process holds; Broker is what an engine process holds.
+//
+// It decides nothing. Who may run a task, what a report means, and when work is over is
+// the engine's business; what the user's code does is the processor package's.
+package broker
