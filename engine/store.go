@@ -1,0 +1,140 @@
+package engine
+
+import "context"
+
+// Store is the truth. Every implementation passes storagetest.Exercise. All methods are
+// safe for concurrent use and return the errors of this package, wrapped.
+type Store interface {
+	Committer
+	ShardStore
+	ServerStore
+	DefinitionStore
+	HistoryStore
+	Close() error
+}
+
+// Committer stores Changes.
+type Committer interface {
+	// Commit stores the Changes in one transaction, begun by the fences of all shards
+	// touched, in the order of their numbers. The slice of errors has one entry a Change: nil
+	// when stored, ErrFenced when its shard has another owner (the others are stored),
+	// ErrConflict when a new row exists already (that Change alone is dropped). If err is
+	// not nil the outcome of all of them is unknown and the touched shards must be reloaded;
+	// ErrUnavailable tells that the database is away.
+	Commit(ctx context.Context, changes []Change) ([]error, error)
+}
+
+// ShardState is what the owner of a shard keeps in memory, as stored.
+type ShardState struct {
+	Shard     Shard
+	Instances []Instance         // dispatched and running
+	Runs      []MapRun           // not closed, of those instances
+	Tasks     []Task             // not succeeded, of those instances, and every share of a broadcast
+	Workflows []WorkflowInstance // not final
+	Nodes     []Node             // of those workflow instances, latest attempts
+	Commands  []Command
+}
+
+// QueueHead is a queue in which something waits, and when its first instance is due.
+type QueueHead struct {
+	Queue Queue
+	DueAt int64
+}
+
+// ShardStore is what owners read.
+type ShardStore interface {
+	// LoadShard reads the state of a shard whose epoch the caller holds; ErrFenced otherwise.
+	LoadShard(ctx context.Context, shard uint8, owner int16, epoch int64) (*ShardState, error)
+	// Waiting reads instances that wait in the queue, belong to one of the shards and are due
+	// at or before due, in the order (due, id), after the given position.
+	Waiting(ctx context.Context, q Queue, shards []uint8, due int64, after WaitingPos, limit int) ([]Instance, error)
+	// QueueHeads lists the queues in which something waits, one index step a queue, all
+	// shards together.
+	QueueHeads(ctx context.Context) ([]QueueHead, error)
+	// Commands reads the commands of the shards with an id above after, by id.
+	Commands(ctx context.Context, shards []uint8, after int64, limit int) ([]Command, error)
+	// NewWorkflows reads the workflow instances of the shards that wait and are due, by id.
+	NewWorkflows(ctx context.Context, shards []uint8, due int64, limit int) ([]WorkflowInstance, error)
+	// RunOf reads the map run of an instance.
+	RunOf(ctx context.Context, instance int64, run int32) (*MapRun, error)
+	// TasksOf reads task rows of an instance and run by number, from the given one on.
+	TasksOf(ctx context.Context, instance int64, run int32, kind TaskKind, from int64, limit int) ([]Task, error)
+}
+
+// WaitingPos is a position in a queue: after this due time and id.
+type WaitingPos struct {
+	DueAt int64
+	ID    int64
+}
+
+// ServerStore is how servers know each other and divide the shards.
+type ServerStore interface {
+	// Now is the database's clock, epoch ms.
+	Now(ctx context.Context) (int64, error)
+	// JoinServer takes a free or expired server number for ttl ms and returns the row.
+	JoinServer(ctx context.Context, name string, token uint64, ttl int64) (*Server, error)
+	// RenewServer moves the lease of number to now+ttl and returns the database's clock;
+	// ErrFenced if the row is no longer the caller's. lastID is stored with it.
+	RenewServer(ctx context.Context, number int16, token uint64, ttl, lastID int64) (now int64, err error)
+	// LeaveServer ends the lease at once and gives the shards up.
+	LeaveServer(ctx context.Context, number int16, token uint64) error
+	// LiveServers lists servers whose lease has not ended, by number.
+	LiveServers(ctx context.Context) ([]Server, error)
+	// ShardOwners lists all shards.
+	ShardOwners(ctx context.Context) ([]Shard, error)
+	// ClaimShard makes number the owner if the shard has none, or one whose lease has
+	// ended, or the caller already; the epoch grows by one. ErrConflict if a live server
+	// owns it.
+	ClaimShard(ctx context.Context, shard uint8, number int16, token uint64) (*Shard, error)
+	// ReleaseShard gives one shard up, if it is held at that epoch.
+	ReleaseShard(ctx context.Context, shard uint8, number int16, epoch int64) error
+}
+
+// DefinitionStore keeps apps, workers, jobs and workflows. Saving returns the row with id
+// and version set; ids are the caller's where the row's ID is set.
+type DefinitionStore interface {
+	// EnsureApp returns the app of that name, created with the given id if it is new.
+	EnsureApp(ctx context.Context, a App) (*App, error)
+	App(ctx context.Context, id int64) (*App, error)
+	AppByName(ctx context.Context, name string) (*App, error)
+	Apps(ctx context.Context) ([]App, error)
+
+	SaveWorker(ctx context.Context, w Worker) error
+	Workers(ctx context.Context, app int64) ([]Worker, error)
+	SetMaintenance(ctx context.Context, app int64, worker string, on bool) error
+
+	// SaveJob inserts (Version 0) or updates a job; an update whose Version is not the
+	// stored one is ErrConflict. It returns the new version.
+	SaveJob(ctx context.Context, j Job) (*Job, error)
+	Job(ctx context.Context, id int64) (*Job, error)
+	JobByName(ctx context.Context, app int64, name string) (*Job, error)
+	JobVersion(ctx context.Context, id int64, version int32) (*Job, error)
+	Jobs(ctx context.Context, app int64, afterName string, limit int) ([]Job, error)
+
+	SaveWorkflow(ctx context.Context, w WorkflowDef) (*WorkflowDef, error)
+	Workflow(ctx context.Context, id int64) (*WorkflowDef, error)
+	WorkflowByName(ctx context.Context, app int64, name string) (*WorkflowDef, error)
+	WorkflowVersion(ctx context.Context, id int64, version int32) (*WorkflowDef, error)
+	Workflows(ctx context.Context, app int64, afterName string, limit int) ([]WorkflowDef, error)
+
+	SaveContainer(ctx context.Context, c Container) error
+	Containers(ctx context.Context, app int64) ([]Container, error)
+}
+
+// HistoryStore is what people and tests read.
+type HistoryStore interface {
+	Instance(ctx context.Context, id int64) (*Instance, error)
+	// Instances lists a job's instances (0: every job's of the app), newest first, before
+	// the given id (0: from the newest).
+	Instances(ctx context.Context, app, job int64, before int64, limit int) ([]Instance, error)
+	InstancesOfWorkflow(ctx context.Context, workflow int64) ([]Instance, error)
+	Attempts(ctx context.Context, instance int64) ([]Attempt, error)
+	WorkflowInstance(ctx context.Context, id int64) (*WorkflowInstance, error)
+	WorkflowInstances(ctx context.Context, app, workflow int64, before int64, limit int) ([]WorkflowInstance, error)
+	Nodes(ctx context.Context, workflowInstance int64) ([]Node, error)
+	MapRuns(ctx context.Context, instance int64) ([]MapRun, error)
+	DeadLetters(ctx context.Context, before int64, limit int) ([]DeadLetter, error)
+	// CountInstances counts an app's instances by status; a scan, for tests and verify.
+	CountInstances(ctx context.Context, app int64) (map[Status]int64, error)
+	CommandPending(ctx context.Context, id int64) (bool, error)
+}
