@@ -1,0 +1,4 @@
+package workflow
+
+// MaxExpr is the largest expression, in bytes.
+const MaxExpr = 2 << 10
