@@ -282,5 +282,6 @@ func FuzzParse(f *testing.F) {
 		again, err := json.Marshal(back)
 		require.NoError(t, err)
 		require.Equal(t, string(b), string(again))
+		_, _ = Build(d) // whatever it says, it does not panic
 	})
 }
