@@ -2,7 +2,14 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Config is the engine's end.
@@ -19,124 +26,252 @@ type Config struct {
 	LogAge time.Duration
 }
 
-// Broker is the engine's end of the broker. Safe for concurrent use. Publishing and
-// consuming use TCP connections of their own where that is faster (see the reference).
-type Broker struct{}
-
-// Connect connects, as Dial does.
-func Connect(ctx context.Context, c Config) (*Broker, error) { panic("unwritten") }
-
-// EnsureReports creates the reports stream; idempotent.
-func (b *Broker) EnsureReports(ctx context.Context) error { panic("unwritten") }
-
-// EnsureApp creates the streams of the app's set and the durables of every lane for each
-// pool; idempotent and cheap when nothing is missing.
-func (b *Broker) EnsureApp(ctx context.Context, app, set string, pools []string) error {
-	panic("unwritten")
+func (c Config) withDefaults() Config {
+	if c.AckWait <= 0 {
+		c.AckWait = 8 * time.Second
+	}
+	if c.Replicas <= 0 {
+		c.Replicas = 1
+	}
+	for _, f := range []struct {
+		to   *int64
+		size int64
+	}{{&c.TaskBytes, 256 << 20}, {&c.StageBytes, 1 << 30}, {&c.ResultBytes, 1 << 30}, {&c.LogBytes, 1 << 30}, {&c.ReportBytes, 1 << 30}} {
+		if *f.to <= 0 {
+			*f.to = f.size
+		}
+	}
+	if c.LogAge <= 0 {
+		c.LogAge = 7 * 24 * time.Hour
+	}
+	return c
 }
 
-// PublishChunk stores a chunk in its lane; done is called once, with nil when it is stored.
-// Nothing is buffered while the connection is down: the error comes at once.
-func (b *Broker) PublishChunk(set, lane, pool string, c *Chunk, done func(error)) { panic("unwritten") }
+// Broker is the engine's end of the broker. Safe for concurrent use. The reports are read
+// over a TCP connection of their own, so that a burst of them delays no ack of a publish.
+type Broker struct {
+	c      Config
+	l      *link // publishes, requests, questions
+	in     *link // reads the reports
+	chunks *publisher
+	js     jetstream.JetStream
+	assets assets
+	pool   sync.Pool // of *[]byte, for encoding
+}
+
+const brokerWindow = 16384 // chunks without an ack
+
+// Connect connects, as Dial does.
+func Connect(ctx context.Context, c Config) (*Broker, error) {
+	c = c.withDefaults()
+	l, err := dial(ctx, c.Options, "server")
+	if err != nil {
+		return nil, err
+	}
+	in, err := dial(ctx, c.Options, "server reports")
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	b := &Broker{c: c, l: l, in: in}
+	if b.chunks, err = newPublisher(l, brokerWindow); err != nil {
+		b.Close()
+		return nil, err
+	}
+	if b.js, err = jetstream.New(l.nc); err != nil {
+		b.Close()
+		return nil, border("connect", err)
+	}
+	// What was there may be gone with the store of a broker that comes back.
+	l.watch(nil, b.assets.forget)
+	watchBoth(l, in, c.OnDown, c.OnUp)
+	return b, nil
+}
+
+// watchBoth makes one connection of two: down with the first, up with the last.
+func watchBoth(a, b *link, down, up func()) {
+	var mu sync.Mutex
+	missing := 0
+	lose := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if missing++; missing == 1 && down != nil {
+			down()
+		}
+	}
+	gain := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if missing--; missing == 0 && up != nil {
+			up()
+		}
+	}
+	a.watch(lose, gain)
+	b.watch(lose, gain)
+}
+
+// PublishChunk stores a chunk in its lane; done is called exactly once, with nil when it is
+// stored. Nothing is buffered while the connection is down: the error comes at once. Errors:
+// ErrNoRoom, ErrTooLarge, ErrUnavailable (it may be stored all the same). It waits while
+// 16384 chunks are without an ack. done may be called before it returns, and is called from
+// the connection's goroutine: it must not block. The chunk may be changed when it returns.
+func (b *Broker) PublishChunk(set, lane, pool string, c *Chunk, done func(error)) {
+	err := checkApp(c.App, set)
+	if err == nil && (!validLane(lane) || !ValidName(pool)) {
+		err = fmt.Errorf("publish chunk: lane %q, pool %q: no such lane, or a bad pool name", lane, pool)
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	p, ok := b.pool.Get().(*[]byte)
+	if !ok {
+		p = new([]byte)
+	}
+	data, err := appendChunk(*p, c)
+	if err != nil {
+		done(err)
+		return
+	}
+	// done has the error that is returned.
+	_ = b.chunks.publish(taskSubject(c.App, set, lane, pool, c.Instance), data, func(_ uint64, err error) { done(err) })
+	if cap(data) <= maxPooled {
+		*p = data[:0]
+		b.pool.Put(p)
+	}
+}
 
 // SendDirected sends a chunk to one worker and returns its answer. ErrNoResponders: the
-// worker is not there.
+// worker is not there. ErrUnavailable: it did not answer before ctx ended (5 s without a
+// deadline); it may hold the chunk.
 func (b *Broker) SendDirected(ctx context.Context, worker string, c *Chunk) (DirectedReply, error) {
-	panic("unwritten")
+	if !ValidName(c.App) || !ValidName(worker) {
+		return 0, fmt.Errorf("send to worker %q of app %q: names must match [a-z0-9][a-z0-9_-]{0,62}", worker, c.App)
+	}
+	data, err := EncodeChunk(c)
+	if err != nil {
+		return 0, err
+	}
+	m, err := b.l.request(ctx, "send to worker "+worker+" of app "+c.App, workerSubject(c.App, worker), data)
+	if err != nil {
+		return 0, err
+	}
+	return DecodeDirectedReply(m.Data)
 }
 
 // Order sends a control message to all workers of the app, without waiting.
-func (b *Broker) Order(app string, c Control) error { panic("unwritten") }
-
-// ReportHandler gets one message of the reports stream. batch is nil and err set when it
-// cannot be decoded; raw is the message.
-type ReportHandler func(shard uint8, seq uint64, batch *ReportBatch, raw []byte, err error)
-
-// Reports reads the reports of the given shards, each from after its cursor, in stream
-// order, from one goroutine, until ctx ends or stop is called. It survives reconnects
-// without loss; a message at or below its shard's cursor is not handed out.
-func (b *Broker) Reports(ctx context.Context, cursors map[uint8]uint64, h ReportHandler) (stop func(), err error) {
-	panic("unwritten")
-}
-
-// LastReport is the sequence of the newest report of the shard, 0 if there is none.
-func (b *Broker) LastReport(ctx context.Context, shard uint8) (uint64, error) { panic("unwritten") }
-
-// ReportsEnd is the last sequence the reports stream ever gave.
-func (b *Broker) ReportsEnd(ctx context.Context) (uint64, error) { panic("unwritten") }
-
-// PurgeReports removes the reports of the shard up to and including seq.
-func (b *Broker) PurgeReports(ctx context.Context, shard uint8, seq uint64) error { panic("unwritten") }
-
-// ReadStage reads up to max messages of the run from sequence from on, in order. Fewer
-// than max means that there are no more for now.
-func (b *Broker) ReadStage(ctx context.Context, app, set string, instance int64, run int32, from uint64, max int) ([]Staged, error) {
-	panic("unwritten")
-}
-
-// ReadStaged reads the one stage message with that sequence; ErrNotFound if it is gone.
-func (b *Broker) ReadStaged(ctx context.Context, set string, app string, seq uint64) (*Staged, error) {
-	panic("unwritten")
-}
-
-// TaskCounts is how many chunks each instance of the app has in the task stream
-// (published and not acked), over all lanes and pools.
-func (b *Broker) TaskCounts(ctx context.Context, app, set string) (map[int64]int, error) {
-	panic("unwritten")
-}
-
-// TaskList lists the chunks of one instance in the task stream, until their number equals
-// what the stream's leader counts.
-func (b *Broker) TaskList(ctx context.Context, app, set string, instance int64) ([]ChunkKey, error) {
-	panic("unwritten")
-}
-
-// PurgeTasks removes the chunks of an instance; it returns how many are left to purge (0 when done).
-func (b *Broker) PurgeTasks(ctx context.Context, app, set string, instance int64) error {
-	panic("unwritten")
-}
-
-// PurgeRun removes the stage and the results of a map run, in slices of at most 64 MiB.
-// Run 0 means all runs of the instance.
-func (b *Broker) PurgeRun(ctx context.Context, app, set string, instance int64, run int32) error {
-	panic("unwritten")
-}
-
-// RunCounts is how many stage, result and task messages the instance still has.
-func (b *Broker) RunCounts(ctx context.Context, app, set string, instance int64) (stage, results, tasks uint64, err error) {
-	panic("unwritten")
+func (b *Broker) Order(app string, c Control) error {
+	data, err := EncodeControl(&c)
+	if err != nil {
+		return err
+	}
+	return b.l.publish("order to app "+app, controlSubject(app), data)
 }
 
 // OnAsk answers the questions to one shard. h is called from one goroutine and answers
-// later, from any goroutine, by calling reply once.
+// later, from any goroutine, by calling reply once. A question nobody answers is asked again.
 func (b *Broker) OnAsk(shard uint8, h func(q *AskRequest, reply func(*AskReply))) (stop func(), err error) {
-	panic("unwritten")
+	return b.l.subscribe(askSubject(shard), "", func(m *nats.Msg) {
+		q, err := DecodeAskRequest(m.Data)
+		if err != nil {
+			b.l.undecodable("question", m.Subject, err)
+			return
+		}
+		h(q, func(a *AskReply) {
+			data, err := EncodeAskReply(a)
+			b.answer("answer a question", m.Reply, data, err)
+		})
+	})
 }
 
-// OnRegister answers registrations; queue group, so that one server answers each.
+func (b *Broker) answer(op, reply string, data []byte, err error) {
+	if err == nil {
+		err = b.l.publish(op, reply, data)
+	}
+	if err != nil {
+		b.l.log.Warn("the worker will ask again", "error", fmt.Errorf("%s: %w", op, err))
+	}
+}
+
+// OnRegister answers registrations; queue group, so that one server answers each. h is
+// called from one goroutine and may answer later, from any.
 func (b *Broker) OnRegister(h func(bt *Beat, reply func(*Registration))) (stop func(), err error) {
-	panic("unwritten")
+	return b.l.subscribe(registerAll, serverQueue, func(m *nats.Msg) {
+		bt, err := DecodeBeat(m.Data)
+		if err != nil {
+			b.l.undecodable("registration", m.Subject, err)
+			return
+		}
+		h(bt, func(g *Registration) {
+			data, err := EncodeRegistration(g)
+			b.answer("answer a registration", m.Reply, data, err)
+		})
+	})
 }
 
-// OnBeat hears all beats of all apps.
-func (b *Broker) OnBeat(h func(*Beat)) (stop func(), err error) { panic("unwritten") }
+// OnBeat hears all beats of all apps. h is called from one goroutine.
+func (b *Broker) OnBeat(h func(*Beat)) (stop func(), err error) {
+	return b.l.subscribe(beatAll, "", func(m *nats.Msg) {
+		bt, err := DecodeBeat(m.Data)
+		if err != nil {
+			b.l.undecodable("beat", m.Subject, err)
+			return
+		}
+		h(bt)
+	})
+}
 
 // Nudge tells the owner of the shard that rows wait for it; OnNudge hears it. Losing one
 // costs a sweep.
-func (b *Broker) Nudge(shard uint8) error                              { panic("unwritten") }
-func (b *Broker) OnNudge(h func(shard uint8)) (stop func(), err error) { panic("unwritten") }
-
-// ReadLogs calls each for the log batches of an instance with sequence in from..to (to 0:
-// up to the end), in order.
-func (b *Broker) ReadLogs(ctx context.Context, app, set string, instance int64, from, to uint64, each func(seq uint64, l *LogBatch) error) error {
-	panic("unwritten")
+func (b *Broker) Nudge(shard uint8) error {
+	return b.l.publish("nudge", nudgeSubject(shard), nil)
 }
 
-// PublishEvent tells live views; lost when nobody listens.
-func (b *Broker) PublishEvent(app string, subject string, payload []byte) error { panic("unwritten") }
+// OnNudge hears the nudges of all shards, from one goroutine.
+func (b *Broker) OnNudge(h func(shard uint8)) (stop func(), err error) {
+	return b.l.subscribe(nudgeAll, "", func(m *nats.Msg) {
+		if shard, ok := shardOf(m.Subject); ok {
+			h(shard)
+		}
+	})
+}
 
-// Connected tells whether the connection is up.
-func (b *Broker) Connected() bool { panic("unwritten") }
+// PublishEvent tells live views; lost when nobody listens. topic is one or more tokens.
+func (b *Broker) PublishEvent(app string, topic string, payload []byte) error {
+	return b.l.publish("event of app "+app, eventSubject(app, topic), payload)
+}
 
-// Close drains and closes.
-func (b *Broker) Close() { panic("unwritten") }
+// OnEvent hears the events of one app, or of all with app "". h is called from one
+// goroutine and may keep payload.
+func (b *Broker) OnEvent(app string, h func(app, topic string, payload []byte)) (stop func(), err error) {
+	if app == "" {
+		app = "*"
+	}
+	return b.l.subscribe(eventSubject(app, ">"), "", func(m *nats.Msg) {
+		_, rest, _ := strings.Cut(m.Subject, ".")
+		of, topic, _ := strings.Cut(rest, ".")
+		h(of, topic, m.Data)
+	})
+}
+
+// Undecodable is how many messages this end dropped because it could not decode them.
+// Reports are not among them: their handler gets them.
+func (b *Broker) Undecodable() uint64 { return b.l.damaged.Load() + b.in.damaged.Load() }
+
+// Connected tells whether both connections are up.
+func (b *Broker) Connected() bool { return b.l.connected() && b.in.connected() }
+
+// Flush waits until the broker has seen all that was sent.
+func (b *Broker) Flush(ctx context.Context) error { return b.l.flush(ctx) }
+
+// Close waits up to 5 s for the acks of chunks, sends what is buffered and closes.
+func (b *Broker) Close() {
+	if b.chunks != nil {
+		b.chunks.close(ackTimeout)
+	}
+	b.in.close()
+	b.l.close()
+}
+
+// noSuch turns a purge or a count of a stream that is not there into nothing to do.
+func noSuch(err error) bool { return errors.Is(err, ErrNotFound) }
