@@ -168,6 +168,7 @@ func (w *writer) done() ([]byte, error) {
 // reader reads a message. After the first fault every read gives zero and bad stays set.
 type reader struct {
 	b       []byte
+	i       int // read so far
 	bad     bool
 	arena   []int64 // numbers are cut from here
 	numbers int
@@ -188,32 +189,45 @@ func startReader(b []byte, k messageKind) (reader, error) {
 
 func (r *reader) fail() {
 	r.bad = true
-	r.b = nil
+	r.b, r.i = nil, 0
 }
 
+func (r *reader) left() int { return len(r.b) - r.i }
+
 func (r *reader) byte() byte {
-	if len(r.b) == 0 {
+	if r.i >= len(r.b) {
 		r.fail()
 		return 0
 	}
-	v := r.b[0]
-	r.b = r.b[1:]
+	v := r.b[r.i]
+	r.i++
 	return v
 }
 
 func (r *reader) uvarint() uint64 {
-	if len(r.b) > 0 && r.b[0] < 0x80 {
-		v := uint64(r.b[0])
-		r.b = r.b[1:]
-		return v
+	if i := r.i; i < len(r.b) && r.b[i] < 0x80 {
+		r.i = i + 1
+		return uint64(r.b[i])
 	}
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
+	return r.long()
+}
+
+// long reads a varint of more than one byte.
+func (r *reader) long() uint64 {
+	var v uint64
+	b := r.b[r.i:]
+	for i, c := range b {
+		if i == binary.MaxVarintLen64 || i == binary.MaxVarintLen64-1 && c > 1 {
+			break // more than 64 bits
+		}
+		v |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			r.i += i + 1
+			return v
+		}
 	}
-	r.b = r.b[n:]
-	return v
+	r.fail()
+	return 0
 }
 
 func (r *reader) varint() int64 {
@@ -241,12 +255,13 @@ func (r *reader) int() int {
 
 // take cuts n bytes off; its capacity ends there, so that an append copies.
 func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
+	if n > uint64(len(r.b)-r.i) {
 		r.fail()
 		return nil
 	}
-	v := r.b[:n:n]
-	r.b = r.b[n:]
+	end := r.i + int(n)
+	v := r.b[r.i:end:end]
+	r.i = end
 	return v
 }
 
@@ -266,7 +281,7 @@ func (r *reader) strings(into ...*string) {
 	var sum uint64
 	for i := range into {
 		lens[i] = r.uvarint()
-		if lens[i] > uint64(len(r.b)) {
+		if lens[i] > uint64(r.left()) {
 			r.fail()
 			return
 		}
@@ -284,7 +299,7 @@ func (r *reader) strings(into ...*string) {
 // list reads a count whose elements take at least least bytes each.
 func (r *reader) list(bound, least int) int {
 	n := r.uvarint()
-	if n > uint64(bound) || n*uint64(least) > uint64(len(r.b)) {
+	if n > uint64(bound) || n*uint64(least) > uint64(r.left()) {
 		r.fail()
 		return 0
 	}
