@@ -1,0 +1,100 @@
+// Package api is the JSON contract of Fanjet: what a client may ask of a server and what
+// comes back. Standard library only.
+package api
+
+import "encoding/json"
+
+// Names of the calls a client may make through the broker.
+const (
+	CallStart   = "start"    // StartRequest → StartReply
+	CallStatus  = "status"   // StatusRequest → StatusReply
+	CallStop    = "stop"     // StopRequest → StopReply
+	CallTrigger = "trigger"  // TriggerRequest → StartReply
+	CallSaveJob = "save_job" // SaveJobRequest → SaveJobReply
+)
+
+// Error is why a call was refused.
+type Error struct {
+	Code    string `json:"code"` // invalid, not_found, conflict, too_large, unavailable, internal
+	Message string `json:"message"`
+}
+
+// StartRequest asks for one execution of a workflow document.
+type StartRequest struct {
+	App      string                     `json:"app,omitempty"`
+	Document string                     `json:"document"`       // YAML or JSON
+	File     string                     `json:"file,omitempty"` // its name, for messages
+	Params   map[string]json.RawMessage `json:"params,omitempty"`
+	Key      string                     `json:"key,omitempty"`
+}
+
+// TriggerRequest asks for Count (default 1) instances of a job.
+type TriggerRequest struct {
+	App    string          `json:"app"`
+	Job    string          `json:"job"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Key    string          `json:"key,omitempty"`
+	Count  int             `json:"count,omitempty"`
+}
+
+// SaveJobRequest makes or updates a job.
+type SaveJobRequest struct {
+	App  string          `json:"app"`
+	Name string          `json:"name"`
+	Spec json.RawMessage `json:"spec"` // workflow.Spec
+}
+
+// SaveJobReply is the job as saved.
+type SaveJobReply struct {
+	ID      int64  `json:"id,string"`
+	Version int32  `json:"version"`
+	Error   *Error `json:"error,omitempty"`
+}
+
+// StartReply names what was started.
+type StartReply struct {
+	ID    int64    `json:"id,string"`
+	IDs   []string `json:"ids,omitempty"` // of several instances
+	Error *Error   `json:"error,omitempty"`
+}
+
+// StatusRequest asks how a workflow instance or an instance stands.
+type StatusRequest struct {
+	Workflow int64 `json:"workflow,string,omitempty"`
+	Instance int64 `json:"instance,string,omitempty"`
+	// App alone asks for its instances counted by status.
+	App string `json:"app,omitempty"`
+}
+
+// StatusReply is how it stands.
+type StatusReply struct {
+	Status string           `json:"status,omitempty"`
+	Text   string           `json:"text,omitempty"` // why it failed
+	Result json.RawMessage  `json:"result,omitempty"`
+	Nodes  []NodeStatus     `json:"nodes,omitempty"`
+	Counts map[string]int64 `json:"counts,omitempty"`
+	Error  *Error           `json:"error,omitempty"`
+}
+
+// NodeStatus is how one node stands.
+type NodeStatus struct {
+	Node     string          `json:"node"`
+	Status   string          `json:"status"`
+	Instance int64           `json:"instance,string,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Total    int64           `json:"total,omitempty"`
+	Done     int64           `json:"done,omitempty"`
+	Failed   int64           `json:"failed,omitempty"`
+}
+
+// StopRequest stops a workflow instance or an instance.
+type StopRequest struct {
+	Workflow int64 `json:"workflow,string,omitempty"`
+	Instance int64 `json:"instance,string,omitempty"`
+}
+
+// StopReply answers it.
+type StopReply struct {
+	Error *Error `json:"error,omitempty"`
+}
