@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -335,6 +336,7 @@ func FuzzGuard(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
+		defer watch(source)()
 		p, err := newExprCompiler().compile(source)
 		if err != nil {
 			return
@@ -347,4 +349,9 @@ func FuzzGuard(f *testing.F) {
 			require.ErrorContains(t, err, "result has")
 		}
 	})
+}
+
+// watch crashes a fuzz worker that hangs, so that its input is kept.
+func watch(input string) (stop func() bool) {
+	return time.AfterFunc(10*time.Second, func() { panic(fmt.Sprintf("hangs: %q", input)) }).Stop
 }

@@ -234,3 +234,20 @@ func TestBuild_FarReferences(t *testing.T) {
 	_, err = Build(d)
 	require.ErrorContains(t, err, `node "n301" is not upstream`)
 }
+
+// B20: the largest workflow that the bounds allow is read back from its stored form.
+func TestParse_B20_Largest(t *testing.T) {
+	t.Parallel()
+	d := largeDefinition(MaxNodes, 5)
+	for i := range d.Nodes {
+		d.Nodes[i].Title = "step"
+		d.Nodes[i].Spec.Params = json.RawMessage(`{"date":"${ trigger.at }","list":[1,2,3]}`)
+	}
+	data, err := json.Marshal(d)
+	require.NoError(t, err)
+	back, err := Parse("stored", data)
+	require.NoError(t, err)
+	g, err := Build(back)
+	require.NoError(t, err)
+	require.Greater(t, g.Edges(), 95_000)
+}

@@ -271,6 +271,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "nodes: [{id: a, processor: p, params: &x [*x]}]\n"))
 	f.Add([]byte(head + "params: &p\n  a: 1\nnodes: *p\nedges: *p\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer watch(string(data))()
 		d, err := Parse("f", data)
 		if err != nil {
 			return

@@ -21,7 +21,7 @@ const (
 	maxDepth = 100
 	// maxMarks bounds the punctuation of a document, and by it the nodes of its tree (about
 	// 170 bytes each), before a parser allocates any.
-	maxMarks = 3 << 20
+	maxMarks = 3 << 19
 )
 
 // readTree reads a document, YAML or JSON, into one kind of tree that knows the position
@@ -39,10 +39,14 @@ func readTree(file string, data []byte) (*yaml.Node, *Problem) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	marks := 0
-	for _, c := range data {
+	for i, c := range data {
 		switch c {
-		case ',', ':', '-', '[', '{', '\n', '?':
+		case ',', ':', '[', '{', '\n', '?':
 			marks++
+		case '-': // an item of a list; not the dash of a name
+			if i+1 < len(data) && (data[i+1] == ' ' || data[i+1] == '\n') {
+				marks++
+			}
 		}
 	}
 	if marks > maxMarks {
