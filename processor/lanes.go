@@ -141,13 +141,14 @@ type wish struct {
 	n    int
 }
 
-// wishes decides what to ask for, and notes it as asked.
-func (s *slots) wishes() []wish {
+// wishes decides what to ask for, and notes it as asked. later says that slots were set aside for
+// requests that may turn out to wait in vain: decide again when they are no longer fresh.
+func (s *slots) wishes() (out []wish, later bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.total - s.busy
 	if s.closed || free <= 0 {
-		return nil
+		return nil, false
 	}
 	now := s.now()
 	bulkFree := s.bulkLimit() - s.bulk
@@ -156,6 +157,7 @@ func (s *slots) wishes() []wish {
 	for _, l := range s.lanes {
 		if l.open > 0 && l.busy && (now.Sub(l.asked) < fresh || now.Sub(l.got) < fresh) {
 			budget -= l.open
+			later = true
 		}
 		if l.name == laneBulk {
 			bulkFree -= l.open
@@ -194,7 +196,6 @@ func (s *slots) wishes() []wish {
 			bulkFree -= more[i]
 		}
 	}
-	var out []wish
 	for i, n := range more {
 		if n > 0 {
 			s.lanes[i].open += n
@@ -202,17 +203,20 @@ func (s *slots) wishes() []wish {
 			out = append(out, wish{s.lanes[i], n})
 		}
 	}
-	return out
+	return out, later
 }
 
 // run asks whenever something moved, until stop closes. It yields first until no more slots
 // come free, so that slots that finish together share a request.
 func (s *slots) run(stop <-chan struct{}) {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-s.kick:
+		case <-again.C:
 		}
 		for last, i := -1, 0; i < 10; i++ {
 			n := s.taken()
@@ -222,7 +226,13 @@ func (s *slots) run(stop <-chan struct{}) {
 			last = n
 			runtime.Gosched()
 		}
-		for _, w := range s.wishes() {
+		wishes, later := s.wishes()
+		if later {
+			again.Reset(fresh)
+		} else {
+			again.Stop()
+		}
+		for _, w := range wishes {
 			if err := w.lane.pull.Want(w.n); err != nil {
 				s.mu.Lock() // asked again at the next tick of the keeper
 				w.lane.open = max(0, w.lane.open-w.n)
