@@ -71,10 +71,11 @@ func (b *Broker) stream(ctx context.Context, c jetstream.StreamConfig) error {
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			_, err = b.js.UpdateStream(ctx, c)
 		}
-		if err != nil {
-			return border("make stream "+c.Name, err)
+		err = border("make stream "+c.Name, err)
+		if errors.Is(err, ErrNoRoom) {
+			return fmt.Errorf("the broker's store limit cannot hold another %d MiB; raise it, lower the bounds of streams, or use a shared set: %w", c.MaxBytes>>20, err)
 		}
-		return nil
+		return err
 	})
 }
 

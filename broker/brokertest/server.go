@@ -38,7 +38,7 @@ func Run(t testing.TB) *Server {
 func RunIn(t testing.TB, dir string) *Server {
 	t.Helper()
 	s := &Server{t: t, c: embedded.Config{
-		Dir: dir, Port: -1, MaxStore: 8 << 30, Logger: Quiet(),
+		Dir: dir, Port: -1, Logger: Quiet(),
 	}}
 	s.start()
 	t.Cleanup(s.Kill)

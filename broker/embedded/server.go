@@ -30,8 +30,9 @@ type Config struct {
 	DontListen bool
 	// Name of the server; default "fanjet".
 	Name string
-	// MaxStore bounds the bytes on disk; default 16 GiB. It must hold the sum of the bounds
-	// of all streams that are used, not of all that exist.
+	// MaxStore is what the streams may claim of the disk, in bytes; default 1 TiB. JetStream
+	// reserves a stream's whole MaxBytes when it is made, so that this bounds the sum of all
+	// bounds (3.25 GiB an app with stock settings), not what is used.
 	MaxStore int64
 	// MaxPayload bounds one message; default 8 MiB.
 	MaxPayload int32
@@ -70,7 +71,7 @@ func Start(c Config) (*Server, error) {
 		c.Name = "fanjet"
 	}
 	if c.MaxStore <= 0 {
-		c.MaxStore = 16 << 30
+		c.MaxStore = 1 << 40
 	}
 	if c.MaxPayload <= 0 {
 		c.MaxPayload = 8 << 20
