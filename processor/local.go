@@ -28,6 +28,7 @@ type Local struct {
 // Outcome is how a task of a Local ended.
 type Outcome struct {
 	Err     *broker.TaskError // nil for success
+	Value   any               // what the processor returned
 	Result  []byte            // JSON; of a sub-task its value as it travels
 	Emitted int64             // sub-tasks mapped; -1 if Map was not called
 }
@@ -58,7 +59,7 @@ func (l *Local) Run(ctx context.Context, p Processor, c *broker.Chunk, t *broker
 	<-done
 	out := conclude(ctx, task, reg, c.Collect, v, err)
 	cancel(errEnded)
-	o := Outcome{Err: out.failed, Result: out.result, Emitted: -1}
+	o := Outcome{Err: out.failed, Value: v, Result: out.result, Emitted: -1}
 	if out.mapped {
 		o.Emitted = out.emitted.items
 	}
@@ -68,8 +69,8 @@ func (l *Local) Run(ctx context.Context, p Processor, c *broker.Chunk, t *broker
 	return o
 }
 
-// Combine folds values as they travel with the processor's Combine; ok is false if it has none or
-// it failed. decode makes each value what Process returned.
+// Combine folds what Process returned with the processor's Combine, into a value as it travels; ok
+// is false if there is no Combine or it failed.
 func (l *Local) Combine(ctx context.Context, p Processor, values []any) (raw []byte, ok bool) {
 	reg := newRegistered("", p)
 	if reg.combine == nil {
