@@ -40,13 +40,8 @@ func (l *Local) Run(ctx context.Context, p Processor, c *broker.Chunk, t *broker
 		return Outcome{Err: &broker.TaskError{Kind: broker.ErrorFailed, Message: "the processor has no " + step}, Emitted: -1}
 	}
 	reg.combine = nil
-	ctx, cancel := context.WithCancelCause(ctx)
-	if c.TaskTimeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, c.TaskTimeout, ErrTimeout)
-		defer stop()
-	}
-	task := &Task{c: c, t: t, env: local{l}, ctx: ctx}
+	task := &Task{c: c, t: t, env: local{l}}
+	task.ctx.init(ctx, c.TaskTimeout, time.Now())
 	var (
 		v   any
 		err error = &panicError{value: "the processor called runtime.Goexit"}
@@ -54,11 +49,11 @@ func (l *Local) Run(ctx context.Context, p Processor, c *broker.Chunk, t *broker
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v, err = reg.protected(ctx, task)
+		v, err = reg.protected(&task.ctx, task)
 	}()
 	<-done
-	out := conclude(ctx, task, reg, c.Collect, v, err)
-	cancel(errEnded)
+	out := conclude(task, reg, c.Collect, v, err)
+	task.ctx.end(errEnded)
 	o := Outcome{Err: out.failed, Value: v, Result: out.result, Emitted: -1}
 	if out.mapped {
 		o.Emitted = out.emitted.items

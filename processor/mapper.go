@@ -185,7 +185,7 @@ func (m *mapper) answer(f *flying, seq uint64, err error) {
 // await returns when fewer than limit batches are under way. A batch that failed and all
 // after it are sent again, in order: the feed takes items by their index.
 func (m *mapper) await(limit int) error {
-	ctx := m.t.ctx
+	ctx := &m.t.ctx
 	stop := context.AfterFunc(ctx, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -261,7 +261,7 @@ func (m *mapper) quota() error {
 		return nil
 	}
 	m.looked = m.sent
-	batches, err := m.t.env.staged(m.t.ctx, m.t)
+	batches, err := m.t.env.staged(&m.t.ctx, m.t)
 	if err != nil {
 		return nil // the stage itself is bounded too; the next look comes soon
 	}

@@ -47,7 +47,6 @@ type run struct {
 	skip     map[int64]struct{}
 	task     *Task // the one that runs
 	taskAt   time.Time
-	taskCtx  context.Context
 	begun    time.Time
 	handed   time.Time
 	overAt   time.Time // when ctx was canceled
@@ -88,11 +87,11 @@ func (r *run) loop(gen int) {
 		}
 	}()
 	for {
-		t, ctx, cancel := r.take(gen)
+		t := r.take(gen)
 		if t == nil {
 			break
 		}
-		if !r.execute(gen, t, ctx, cancel) {
+		if !r.execute(gen, t) {
 			whole = true
 			return
 		}
@@ -102,11 +101,11 @@ func (r *run) loop(gen int) {
 }
 
 // take starts the next task, or gives nil.
-func (r *run) take(gen int) (*Task, context.Context, context.CancelCauseFunc) {
+func (r *run) take(gen int) *Task {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if gen != r.gen {
-		return nil, nil, nil
+		return nil
 	}
 	now := time.Now()
 	if now.Sub(r.begun) > longTimes*plannedChunk {
@@ -118,30 +117,25 @@ func (r *run) take(gen int) (*Task, context.Context, context.CancelCauseFunc) {
 		if _, done := r.skip[bt.Number]; done {
 			continue
 		}
-		ctx, cancel := context.WithCancelCause(r.ctx)
-		if d := r.c.TaskTimeout; d > 0 {
-			tctx, stop := context.WithDeadlineCause(ctx, now.Add(d), fmt.Errorf("%w after %v", ErrTimeout, d))
-			parent := cancel
-			ctx, cancel = tctx, func(err error) { parent(err); stop() }
-		}
-		t := &Task{c: r.c, t: bt, env: r, ctx: ctx}
-		r.task, r.taskAt, r.taskCtx = t, now, ctx
-		return t, ctx, cancel
+		t := &Task{c: r.c, t: bt, env: r}
+		t.ctx.init(r.ctx, r.c.TaskTimeout, now)
+		r.task, r.taskAt = t, now
+		return t
 	}
 	r.task = nil
-	return nil, nil, nil
+	return nil
 }
 
 // execute runs one task; false means that this goroutine was left behind.
-func (r *run) execute(gen int, t *Task, ctx context.Context, cancel context.CancelCauseFunc) (mine bool) {
+func (r *run) execute(gen int, t *Task) (mine bool) {
 	var (
 		v   any
 		err error = &panicError{value: "the processor called runtime.Goexit"}
 	)
 	defer func() { // also on Goexit
-		mine = r.record(gen, t, ctx, cancel, v, err)
+		mine = r.record(gen, t, v, err)
 	}()
-	v, err = r.reg.protected(ctx, t)
+	v, err = r.reg.protected(&t.ctx, t)
 	return true
 }
 
@@ -165,9 +159,9 @@ func panicText(p any) (s string) {
 }
 
 // record accounts a task that returned.
-func (r *run) record(gen int, t *Task, ctx context.Context, cancel context.CancelCauseFunc, v any, err error) bool {
-	out := conclude(ctx, t, r.reg, r.c.Collect, v, err)
-	cancel(errEnded)
+func (r *run) record(gen int, t *Task, v any, err error) bool {
+	out := conclude(t, r.reg, r.c.Collect, v, err)
+	t.ctx.end(errEnded)
 	r.mu.Lock()
 	if gen != r.gen {
 		r.mu.Unlock()
@@ -327,13 +321,13 @@ func (r *run) tend(now time.Time) {
 
 // ignoring tells whether the running task ignores the end of its context. The caller holds mu.
 func (r *run) ignoring(now time.Time) bool {
-	if r.task == nil || r.taskCtx.Err() == nil {
+	if r.task == nil || r.task.ctx.Err() == nil {
 		return false
 	}
 	if !r.overAt.IsZero() {
 		return now.Sub(r.overAt) >= patience
 	}
-	d, ok := r.taskCtx.Deadline()
+	d, ok := r.task.ctx.Deadline()
 	return ok && now.Sub(d) >= patience
 }
 
@@ -343,7 +337,7 @@ func (r *run) ignoring(now time.Time) bool {
 // force is for the end of the worker, where slots no longer count.
 func (r *run) leave(force bool) {
 	r.mu.Lock()
-	t, ctx := r.task, r.taskCtx
+	t := r.task
 	if t == nil || !r.w.leftBehind(+1) && !force {
 		r.mu.Unlock()
 		return
@@ -351,6 +345,7 @@ func (r *run) leave(force bool) {
 	r.gen++
 	gen := r.gen
 	r.task = nil
+	ctx := &t.ctx
 	cause := context.Cause(ctx)
 	out := outcome{took: time.Since(r.taskAt)}
 	te := taskError(ctx, fmt.Errorf("%w; the processor did not return within %v and was left behind", cause, patience))

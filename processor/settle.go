@@ -23,7 +23,8 @@ type outcome struct {
 }
 
 // conclude makes an outcome of what a processor returned.
-func conclude(ctx context.Context, t *Task, reg *registered, collect bool, v any, err error) outcome {
+func conclude(t *Task, reg *registered, collect bool, v any, err error) outcome {
+	ctx := &t.ctx
 	var out outcome
 	p, mapped, merr := t.finish()
 	out.mapped, out.emitted = mapped, p

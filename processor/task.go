@@ -41,7 +41,7 @@ type Task struct {
 	c   *broker.Chunk
 	t   *broker.Task
 	env env
-	ctx context.Context
+	ctx taskContext
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
@@ -149,7 +149,7 @@ func (t *Task) Checkpoint(v any) error {
 	if t.over() {
 		return errEnded
 	}
-	if err := t.env.checkpoint(t.ctx, t, raw); err != nil {
+	if err := t.env.checkpoint(&t.ctx, t, raw); err != nil {
 		return fmt.Errorf("store checkpoint: %w", err)
 	}
 	t.mu.Lock()
