@@ -2,9 +2,11 @@ package dispatch
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fanjet/fanjet/broker"
@@ -15,7 +17,7 @@ import (
 const DefaultDeadAfter = 6 * time.Second
 
 // Fleet is every worker that is believed to live, of all apps. Safe for concurrent use.
-// Times are ms of any one monotonic clock.
+// Times are ms of one clock, best a monotonic one; if it steps, deaths come late, not early.
 type Fleet struct {
 	deadAfter int64
 
@@ -33,6 +35,7 @@ type workerKey struct{ app, name string }
 type app struct {
 	workers map[string]*worker
 	pools   map[string]*pool
+	caps    atomic.Pointer[map[string]broker.Caps] // of each processor, over all workers; nil: to be made
 }
 
 // worker is one live worker. beat is not changed after it was observed.
@@ -42,6 +45,7 @@ type worker struct {
 	beat        *broker.Beat
 	caps        map[string]broker.Caps
 	heard       int64
+	before      int64  // when the beat before the last one was heard
 	beats       uint64 // of this incarnation
 	held        map[broker.ChunkKey]uint64
 	maintenance bool
@@ -138,6 +142,10 @@ func (f *Fleet) Observe(now int64, b *broker.Beat) News {
 }
 
 func (w *worker) hear(now int64, b *broker.Beat) {
+	w.before = w.heard
+	if w.beats == 0 {
+		w.before = math.MinInt64
+	}
 	w.beat, w.heard = b, now
 	w.beats++
 	if w.held == nil && len(b.Held) > 0 {
@@ -287,22 +295,6 @@ func (f *Fleet) Alive(appName, name string, incarnation uint64) bool {
 	defer f.mu.RUnlock()
 	w := f.find(appName, name)
 	return w != nil && w.beat.Incarnation == incarnation
-}
-
-// Holds tells whether the worker's last beat lists the chunk, and how many beats came
-// since one last did; if none ever did, how many came of this incarnation at all. A chunk
-// is absent only if it is not held, beatsSince is at least 2, and two beats came since the
-// worker accepted it (compare WorkerView.Beats with what it was then): the first of them
-// may have been on its way before.
-func (f *Fleet) Holds(appName, name string, key broker.ChunkKey) (held bool, beatsSince int) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	w := f.find(appName, name)
-	if w == nil {
-		return false, 0
-	}
-	last := w.held[key]
-	return last == w.beats, int(w.beats - last)
 }
 
 func (f *Fleet) find(appName, name string) *worker {

@@ -237,6 +237,50 @@ func TestFleet_Holds_tells_absence_by_beats(t *testing.T) {
 	require.LessOrEqual(t, len(f.apps["shop"].workers["a"].held), heldBeats+1, "what is long gone is forgotten")
 }
 
+func TestFleet_Missing_wants_two_beats_after_the_acceptance(t *testing.T) {
+	t.Parallel()
+	f := NewFleet(0)
+	k := broker.ChunkKey{Instance: 9, Attempt: 1, Chunk: 3}
+	missing := func(since int64) bool { return f.Missing("shop", "a", 1, k, since) }
+	require.False(t, missing(0), "there is no such worker")
+	f.Observe(2000, beat("a"))
+	require.False(t, missing(-1), "one beat is not enough")
+	f.Observe(4000, beat("a"))
+	require.True(t, missing(1999))
+	require.False(t, missing(2000), "only one came after it")
+	f.Observe(6000, beat("a", func(b *broker.Beat) { b.Held = []broker.ChunkKey{k} }))
+	require.False(t, missing(2000))
+	h, ok := f.Holder("shop", k)
+	require.True(t, ok)
+	require.Equal(t, Target{"a", 1}, h)
+	f.Observe(8000, beat("a"))
+	require.False(t, missing(2000))
+	_, ok = f.Holder("shop", k)
+	require.False(t, ok)
+	f.Observe(10_000, beat("a"))
+	require.True(t, missing(2000))
+	f.Observe(12_000, beat("a", incarnation(2)))
+	require.False(t, missing(2000), "that incarnation is dead, not missing something")
+	_, ok = f.Holder("other", k)
+	require.False(t, ok)
+}
+
+func TestFleet_Caps_are_those_of_any_live_worker(t *testing.T) {
+	t.Parallel()
+	with := func(c broker.Caps) func(*broker.Beat) {
+		return func(b *broker.Beat) { b.Processors = []broker.ProcessorInfo{{Name: "resize", Caps: c}} }
+	}
+	f := fleet(beat("a", with(broker.CapMap)), beat("b", with(broker.CapReduce)))
+	require.Equal(t, broker.CapMap|broker.CapReduce, f.Caps("shop", "resize"))
+	require.Zero(t, f.Caps("shop", "scan"))
+	require.Zero(t, f.Caps("other", "resize"))
+	f.Observe(1, beat("b", with(broker.CapCombine)))
+	require.Equal(t, broker.CapMap|broker.CapCombine, f.Caps("shop", "resize"))
+	f.Expire(6000, true)
+	f.Observe(6001, beat("b", with(broker.CapPre)))
+	require.Equal(t, broker.CapPre, f.Caps("shop", "resize"))
+}
+
 func many(n int) *Fleet {
 	f := NewFleet(0)
 	for i := range n {

@@ -71,6 +71,7 @@ func (w *worker) each(do func(name string)) {
 // enter adds the worker to the app and to its pools.
 func (a *app) enter(w *worker) {
 	a.workers[w.name] = w
+	a.caps.Store(nil)
 	w.each(func(name string) {
 		p := a.pools[name]
 		if p == nil {
@@ -86,6 +87,7 @@ func (a *app) enter(w *worker) {
 // leave takes the worker out, as it was last heard.
 func (a *app) leave(w *worker) {
 	delete(a.workers, w.name)
+	a.caps.Store(nil)
 	w.each(func(name string) {
 		p := a.pools[name]
 		if i, ok := slices.BinarySearchFunc(p.members, w.name, byName); ok {
