@@ -25,8 +25,8 @@ type Options struct {
 	CredsFile string
 	// Logger hears what nobody can be told otherwise; default slog.Default().
 	Logger *slog.Logger
-	// OnDown and OnUp tell of the connection; called from one goroutine, in order, OnDown
-	// first: the connection that Dial waits for is not announced.
+	// OnDown and OnUp tell of the connection; called one at a time, in order, OnDown first:
+	// the connection that Dial waits for is not announced. They must not block.
 	OnDown func()
 	OnUp   func()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -158,13 +159,16 @@ func (p *publisher) answered(m *nats.Msg) {
 	u.done(seq, err)
 }
 
+// errNoStream: nobody stores the subject; the stream is not up yet, or gone.
+var errNoStream = errors.New("no stream takes the subject")
+
 var seqKey = []byte(`"seq":`)
 
 // readPubAck reads the sequence out of an ack. The broker writes {"stream":"S","seq":1};
 // only other answers go through a JSON decoder.
 func readPubAck(m *nats.Msg) (uint64, error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return 0, fmt.Errorf("publish: no stream takes the subject: %w", ErrUnavailable)
+		return 0, fmt.Errorf("publish: %w: %w", errNoStream, ErrUnavailable)
 	}
 	if i := bytes.Index(m.Data, seqKey); i >= 0 && !bytes.Contains(m.Data[:i], []byte(`"error"`)) {
 		var seq uint64

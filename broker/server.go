@@ -83,7 +83,7 @@ func Connect(ctx context.Context, c Config) (*Broker, error) {
 		return nil, border("connect", err)
 	}
 	// What was there may be gone with the store of a broker that comes back.
-	l.watch(nil, b.assets.forget)
+	l.watch(b.assets.forget, b.assets.forget)
 	watchBoth(l, in, c.OnDown, c.OnUp)
 	return b, nil
 }
@@ -91,23 +91,19 @@ func Connect(ctx context.Context, c Config) (*Broker, error) {
 // watchBoth makes one connection of two: down with the first, up with the last.
 func watchBoth(a, b *link, down, up func()) {
 	var mu sync.Mutex
-	missing := 0
-	lose := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if missing++; missing == 1 && down != nil {
-			down()
+	var lost [2]bool
+	for i, l := range []*link{a, b} {
+		set := func(to bool, tell func()) {
+			mu.Lock()
+			defer mu.Unlock()
+			before := lost[0] || lost[1]
+			lost[i] = to
+			if after := lost[0] || lost[1]; after != before && tell != nil {
+				tell()
+			}
 		}
+		l.watch(func() { set(true, down) }, func() { set(false, up) })
 	}
-	gain := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if missing--; missing == 0 && up != nil {
-			up()
-		}
-	}
-	a.watch(lose, gain)
-	b.watch(lose, gain)
 }
 
 // PublishChunk stores a chunk in its lane; done is called exactly once, with nil when it is
@@ -134,7 +130,12 @@ func (b *Broker) PublishChunk(set, lane, pool string, c *Chunk, done func(error)
 		return
 	}
 	// done has the error that is returned.
-	_ = b.chunks.publish(taskSubject(c.App, set, lane, pool, c.Instance), data, func(_ uint64, err error) { done(err) })
+	_ = b.chunks.publish(taskSubject(c.App, set, lane, pool, c.Instance), data, func(_ uint64, err error) {
+		if errors.Is(err, errNoStream) {
+			b.assets.forget() // the next EnsureApp makes it again
+		}
+		done(err)
+	})
 	if cap(data) <= maxPooled {
 		*p = data[:0]
 		b.pool.Put(p)

@@ -2,7 +2,6 @@ package brokertest
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -201,8 +200,21 @@ func assetsOnce(t *testing.T, connect Connect) {
 	require.Error(t, e.b.EnsureApp(e.ctx, "Shop", "", nil))
 	require.Error(t, e.b.EnsureApp(e.ctx, "shop", "s9", nil))
 	require.Error(t, e.b.EnsureApp(e.ctx, "shop", "", []string{"a.b"}))
-	// A broker that lost its store gets them again.
 	e.ok(e.publish("", chunkOf("shop", 1, 1, "x")))
+	// A stream that went away is made again, by the next who ensures it.
+	nc := e.raw()
+	_, err := nc.Request("$JS.API.STREAM.DELETE.TASKS_shop", nil, 5*time.Second)
+	e.ok(err)
+	require.ErrorIs(t, e.publish("", chunkOf("shop", 2, 1, "x")), broker.ErrUnavailable)
+	e.ok(e.b.EnsureApp(e.ctx, "shop", "", []string{"any"}))
+	e.ok(e.publish("", chunkOf("shop", 3, 1, "x")))
+	// And after a restart nothing is taken for granted.
+	_, err = nc.Request("$JS.API.STREAM.DELETE.TASKS_shop", nil, 5*time.Second)
+	e.ok(err)
+	e.s.Restart()
+	e.until("the streams are made again", func() bool {
+		return e.b.EnsureApp(e.ctx, "shop", "", []string{"any"}) == nil && e.publish("", chunkOf("shop", 4, 1, "x")) == nil
+	})
 }
 
 func sharedSets(t *testing.T, connect Connect) {
@@ -429,64 +441,4 @@ func noRoom(t *testing.T, connect Connect) {
 	e.ok(e.b.PurgeRun(e.ctx, "shop", "", 1, 1))
 	_, err = e.w.PublishResult(e.ctx, "shop", "", &broker.ResultBatch{Instance: 1, Run: 1, Values: [][]byte{body}})
 	e.ok(err)
-}
-
-// down checks that every call fails at once while the broker is away, tells its outcome
-// once, and works again afterwards.
-func down(t *testing.T, connect Connect) {
-	downs, ups := make(chan bool, 8), make(chan bool, 8)
-	c := broker.Config{Options: broker.Options{OnDown: func() { downs <- true }, OnUp: func() { ups <- true }}}
-	e := start(t, connect, c)
-	e.s.Kill()
-	wait(e, "one end is told", downs)
-	wait(e, "the other end is told", downs)
-	require.False(t, e.b.Connected())
-	require.False(t, e.w.Connected())
-	begin := time.Now()
-	require.ErrorIs(t, e.publish("", chunkOf("shop", 1, 1, "x")), broker.ErrUnavailable)
-	require.ErrorIs(t, e.w.Beat(&broker.Beat{App: "shop", Worker: "w"}), broker.ErrUnavailable)
-	_, err := e.w.PublishReports(e.ctx, 1, &broker.ReportBatch{App: "shop"})
-	require.ErrorIs(t, err, broker.ErrUnavailable)
-	_, err = e.w.Ask(e.ctx, &broker.AskRequest{Shard: 1})
-	require.ErrorIs(t, err, broker.ErrUnavailable)
-	_, err = e.b.ReadStage(e.ctx, "shop", "", 1, 1, 0, 10)
-	require.ErrorIs(t, err, broker.ErrUnavailable)
-	require.ErrorIs(t, e.b.EnsureApp(e.ctx, "new", "", nil), broker.ErrUnavailable)
-	require.Less(t, time.Since(begin), 3*time.Second)
-	e.s.Restart()
-	wait(e, "one end is told", ups)
-	wait(e, "the other end is told", ups)
-	e.until("chunks are taken again", func() bool { return e.publish("", chunkOf("shop", 1, 1, "x")) == nil })
-	n, err := e.b.TaskCounts(e.ctx, "shop", "")
-	e.ok(err)
-	require.Equal(t, 1, n[1], "nothing was sent late")
-}
-
-// endOnce makes sure that a callback comes exactly once.
-type endOnce struct {
-	mu    sync.Mutex
-	calls map[int]int
-}
-
-func (o *endOnce) call(i int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.calls == nil {
-		o.calls = map[int]int{}
-	}
-	o.calls[i]++
-}
-
-func (o *endOnce) check(n int) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.calls) != n {
-		return fmt.Errorf("%d of %d ended", len(o.calls), n)
-	}
-	for i, c := range o.calls {
-		if c != 1 {
-			return fmt.Errorf("%d ended %d times", i, c)
-		}
-	}
-	return nil
 }
