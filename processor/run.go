@@ -107,7 +107,10 @@ func (r *run) take(gen int) *Task {
 	if gen != r.gen {
 		return nil
 	}
-	now := time.Now()
+	now := r.taskAt // the end of the last task, if nothing came between: reading the clock costs as much as a tiny task
+	if now.IsZero() {
+		now = time.Now()
+	}
 	if now.Sub(r.begun) > longTimes*plannedChunk {
 		r.giveBack()
 	}
@@ -170,7 +173,7 @@ func (r *run) record(gen int, t *Task, v any, err error) bool {
 	}
 	now := time.Now()
 	out.took = now.Sub(r.taskAt)
-	r.task = nil
+	r.task, r.taskAt = nil, now
 	ready := r.account(t, out)
 	if len(r.buf.numbers) > 0 && (r.buf.bytes > broker.MaxStageBytes || r.pending == 0 && now.Sub(r.handed) > minHandOver && r.next < r.end) {
 		ready = append(ready, r.handOver(now))
@@ -181,6 +184,11 @@ func (r *run) record(gen int, t *Task, v any, err error) bool {
 	}
 	if len(ready) > 0 {
 		r.w.room.wait(r.w.life)
+		r.mu.Lock()
+		if gen == r.gen {
+			r.taskAt = time.Time{}
+		}
+		r.mu.Unlock()
 	}
 	return true
 }
@@ -351,6 +359,7 @@ func (r *run) leave(force bool) {
 	te := taskError(ctx, fmt.Errorf("%w; the processor did not return within %v and was left behind", cause, patience))
 	out.failed, out.drained = &te, cause == ErrDrained
 	ready := r.account(t, out)
+	r.taskAt = time.Time{}
 	r.mu.Unlock()
 	for _, b := range ready {
 		r.w.settle(r, b, true)

@@ -134,6 +134,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		User: w.cfg.User, Password: w.cfg.Password, Token: w.cfg.Token, CredsFile: w.cfg.CredsFile,
 		OnDown: func() { w.log.Warn("the broker is away; work goes on, reports wait") },
 		OnUp:   w.onUp,
+		Logger: w.log,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
