@@ -127,6 +127,26 @@ func TestCluster_lapsed_lease_that_nobody_used_keeps_its_shards(t *testing.T) {
 	})
 }
 
+func TestCluster_renewed_after_a_lapse_decides_nothing_before_it_has_looked(t *testing.T) {
+	story(t, func(t *testing.T, w *town) {
+		a, b := w.start("a"), w.start("b")
+		pass(5 * time.Second)
+		a.wire.blindfold(true)
+		pass(5 * time.Second)
+		require.True(t, a.Deciding(), "renewals alone keep a lease that never lapsed")
+		a.wire.cut(true)
+		pass(10 * time.Second)
+		a.wire.cut(false)
+		pass(10 * time.Second)
+		require.NotZero(t, a.Number())
+		require.False(t, a.Deciding(), "b may have, and has, taken its shards meanwhile")
+		a.wire.blindfold(false)
+		pass(10 * time.Second)
+		w.requireAllOwned(a, b)
+		require.Positive(t, a.tooLate)
+	})
+}
+
 func TestCluster_frozen_server_believes_nothing_when_it_wakes(t *testing.T) {
 	for name, wallToo := range map[string]bool{"wall clock ran": false, "both clocks stood": true} {
 		t.Run(name, func(t *testing.T) {

@@ -133,8 +133,15 @@ func (d *database) ReleaseShard(_ context.Context, shard uint8, number int16, ep
 // cable is a server's way to the database; cut, every call hangs until its context ends.
 type cable struct {
 	*database
-	mu  sync.Mutex
-	off bool
+	mu    sync.Mutex
+	off   bool
+	blind bool // only the looks at the cluster hang
+}
+
+func (w *cable) blindfold(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blind = on
 }
 
 func (w *cable) cut(off bool) {
@@ -169,6 +176,13 @@ func (w *cable) LeaveServer(ctx context.Context, number int16, token uint64) err
 }
 
 func (w *cable) LiveServers(ctx context.Context) ([]engine.Server, error) {
+	w.mu.Lock()
+	blind := w.blind
+	w.mu.Unlock()
+	if blind {
+		<-ctx.Done()
+		return nil, engine.ErrUnavailable
+	}
 	if err := w.pass(ctx); err != nil {
 		return nil, err
 	}
