@@ -129,9 +129,7 @@ func (db *DB) migrationLock(ctx context.Context) (func() error, error) {
 	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&schema); err != nil {
 		return nil, errors.Join(db.wrap(err, "lock the migrations"), conn.Close())
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(schema))
-	name := fmt.Sprintf("fanjet.migrate.%x", h.Sum64())
+	name := migrationLockName(schema)
 	for end := time.Now().Add(5 * time.Minute); ; {
 		var got *int64
 		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 5)", name).Scan(&got); err != nil {
@@ -148,4 +146,11 @@ func (db *DB) migrationLock(ctx context.Context) (func() error, error) {
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", name)
 		return errors.Join(db.wrap(err, "unlock the migrations"), conn.Close())
 	}, nil
+}
+
+// migrationLockName is one name a database, within the 64 characters that MySQL allows.
+func migrationLockName(schema string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(schema))
+	return fmt.Sprintf("fanjet.migrate.%x", h.Sum64())
 }

@@ -1,0 +1,166 @@
+package storage
+
+import (
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/storage/storagetest"
+)
+
+func eachDialect(t *testing.T, run func(t *testing.T, cfg Config)) {
+	t.Parallel()
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		run(t, Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "x.db"), Logger: quiet})
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		run(t, Config{URL: storagetest.MariaDB(t), Logger: quiet})
+	})
+}
+
+func TestReopenKeepsEverything(t *testing.T) {
+	eachDialect(t, func(t *testing.T, cfg Config) {
+		i := engine.Instance{ID: 5, App: 1, Job: 2, Status: engine.StatusWaiting, Attempt: 1, Key: "💥"}
+		for n := range 3 {
+			db, err := Open(t.Context(), cfg)
+			require.NoError(t, err)
+			errs, err := db.Commit(t.Context(), []engine.Change{{NewInstances: []engine.Instance{i}}})
+			require.NoError(t, err)
+			if n == 0 {
+				require.NoError(t, errs[0])
+			} else {
+				require.ErrorIs(t, errs[0], engine.ErrConflict)
+			}
+			got, err := db.Instance(t.Context(), 5)
+			require.NoError(t, err)
+			require.Equal(t, i, *got)
+			shards, err := db.ShardOwners(t.Context())
+			require.NoError(t, err)
+			require.Len(t, shards, engine.Shards)
+			require.NoError(t, db.Close())
+			require.NoError(t, db.Close(), "closing twice is harmless")
+		}
+	})
+}
+
+// A crash may leave any first part of a migration done; the next start does all of it.
+func TestMigrationIsRepeatableFromAnyStatement(t *testing.T) {
+	eachDialect(t, func(t *testing.T, cfg Config) {
+		db, err := Open(t.Context(), cfg)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		all := migrations[0].up(&db.dialect)
+		for _, k := range []int{0, 1, 2, len(all) / 4, len(all) - engine.Shards - 1, len(all) - 10, len(all)} {
+			for _, table := range append([]ddlTable{{name: "migrations"}}, schemaV1...) {
+				_, err := db.write.ExecContext(t.Context(), "DROP TABLE IF EXISTS "+table.name)
+				require.NoError(t, err)
+			}
+			for _, text := range all[:k] {
+				_, err := db.write.DB.ExecContext(t.Context(), text)
+				require.NoError(t, err)
+			}
+			require.NoError(t, db.migrate(t.Context()), "after %d statements", k)
+			shards, err := db.ShardOwners(t.Context())
+			require.NoError(t, err)
+			require.Len(t, shards, engine.Shards)
+		}
+	})
+}
+
+// A migration that fails is not marked as done, and says which statement failed.
+func TestFailedMigration(t *testing.T) {
+	eachDialect(t, func(t *testing.T, cfg Config) {
+		db, err := Open(t.Context(), cfg)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		next := migration{version: 2, name: "broken", up: func(*dialect) []string {
+			return []string{"CREATE TABLE IF NOT EXISTS extra (a integer)", "CREATE NONSENSE"}
+		}}
+		err = db.runMigrations(t.Context(), append(migrations[:1:1], next))
+		require.ErrorContains(t, err, "CREATE NONSENSE")
+		require.ErrorContains(t, err, "migration 2 (broken)")
+		next.up = func(*dialect) []string { return []string{"CREATE TABLE IF NOT EXISTS extra (a integer)"} }
+		require.NoError(t, db.runMigrations(t.Context(), append(migrations[:1:1], next)))
+		require.ErrorIs(t, db.runMigrations(t.Context(), migrations[:1]), engine.ErrInvalid, "a program older than the schema")
+	})
+}
+
+func TestMigrationsOfManyServersAtOnce(t *testing.T) {
+	t.Parallel()
+	url := storagetest.MariaDB(t)
+	var wg sync.WaitGroup
+	errs := make(chan error, 8)
+	for range 8 {
+		wg.Go(func() {
+			db, err := Open(t.Context(), Config{URL: url, MaxConns: 3, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			if err == nil {
+				err = db.Close()
+			}
+			errs <- err
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// The lock of a server that died ends with its connection.
+func TestMigrationLockEndsWithItsHolder(t *testing.T) {
+	t.Parallel()
+	cfg := Config{URL: storagetest.MariaDB(t), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	holder, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	_, err = holder.migrationLock(t.Context())
+	require.NoError(t, err)
+	opened := make(chan error, 1)
+	go func() {
+		db, err := Open(t.Context(), cfg)
+		if err == nil {
+			err = db.Close()
+		}
+		opened <- err
+	}()
+	for waits := 0; waits == 0; { // until the other one is seen to wait
+		require.Empty(t, opened, "opened beside the holder of the lock")
+		err := holder.write.NewRaw("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT GET_LOCK%'").Scan(t.Context(), &waits)
+		require.NoError(t, err)
+	}
+	// Its connections are cut, as a crash would; nothing was unlocked.
+	var id int64
+	require.NoError(t, holder.write.NewRaw("SELECT IS_USED_LOCK(CONCAT('fanjet.migrate.', ?))", lockSuffix(t, holder)).Scan(t.Context(), &id))
+	_, err = holder.write.ExecContext(t.Context(), "KILL ?", id)
+	require.NoError(t, err)
+	require.NoError(t, <-opened)
+}
+
+func lockSuffix(t *testing.T, db *DB) string {
+	t.Helper()
+	var schema string
+	require.NoError(t, db.write.NewRaw("SELECT DATABASE()").Scan(t.Context(), &schema))
+	return migrationLockName(schema)[len("fanjet.migrate."):]
+}
+
+func TestOldServersAreRefused(t *testing.T) {
+	t.Parallel()
+	for version, ok := range map[string]bool{
+		"8.0.36": true, "8.0.16-log": true, "8.0.15": false, "5.7.44-log": false, "9.1.0": true, "10.11.19-MariaDB-0+deb12u1": true,
+		"5.5.5-10.6.2-MariaDB": true, "5.5.5-10.3.2-MariaDB-log": false, "10.4.30-MariaDB": false, "11.4.2-MariaDB": true, "nonsense": false,
+	} {
+		err := mysqlOldEnough(version)
+		if ok {
+			require.NoError(t, err, version)
+		} else {
+			require.ErrorIs(t, err, engine.ErrInvalid, version)
+		}
+	}
+}
