@@ -84,8 +84,8 @@ func (c *Client) store(ctx context.Context, subject string, encode func([]byte) 
 // answer says that its refusal may pass, until ctx ends: then it returns that last answer,
 // or ErrNoResponders or ErrUnavailable. A final refusal is an answer, not an error.
 func (c *Client) Register(ctx context.Context, b Beat) (Registration, error) {
-	if !ValidName(b.App) || !ValidName(b.Worker) {
-		return Registration{}, fmt.Errorf("register worker %q of app %q: names must match [a-z0-9][a-z0-9_-]{0,62}", b.Worker, b.App)
+	if err := checkNames("register worker", b.App, b.Worker); err != nil {
+		return Registration{}, err
 	}
 	data, err := EncodeBeat(&b)
 	if err != nil {
@@ -130,6 +130,9 @@ func (c *Client) Register(ctx context.Context, b Beat) (Registration, error) {
 // Beat sends one beat, without waiting. ErrUnavailable while the connection is down: a
 // late beat would lie.
 func (c *Client) Beat(b *Beat) error {
+	if err := checkNames("beat", b.App, b.Worker); err != nil {
+		return err
+	}
 	data, err := EncodeBeat(b)
 	if err != nil {
 		return err
@@ -160,8 +163,8 @@ func (c *Client) Puller(app, set, lane, pool string, expiry time.Duration, deliv
 // OnDirected answers chunks sent to this worker by request. h is called from one goroutine
 // and must not block. What cannot be decoded is counted, logged once, and refused.
 func (c *Client) OnDirected(app, worker string, h func(*Chunk) DirectedReply) (stop func(), err error) {
-	if !ValidName(app) || !ValidName(worker) {
-		return nil, fmt.Errorf("worker %q of app %q: names must match [a-z0-9][a-z0-9_-]{0,62}", worker, app)
+	if err := checkNames("hear directed chunks", app, worker); err != nil {
+		return nil, err
 	}
 	return c.l.subscribe(workerSubject(app, worker), "", func(m *nats.Msg) {
 		answer := DirectedRefused
@@ -178,8 +181,8 @@ func (c *Client) OnDirected(app, worker string, h func(*Chunk) DirectedReply) (s
 
 // OnControl hears the orders to the workers of the app. h is called from one goroutine.
 func (c *Client) OnControl(app string, h func(Control)) (stop func(), err error) {
-	if !ValidName(app) {
-		return nil, fmt.Errorf("app name %q must match [a-z0-9][a-z0-9_-]{0,62}", app)
+	if err := checkNames("hear orders", app); err != nil {
+		return nil, err
 	}
 	return c.l.subscribe(controlSubject(app), "", func(m *nats.Msg) {
 		o, err := DecodeControl(m.Data)
@@ -194,6 +197,12 @@ func (c *Client) OnControl(app string, h func(Control)) (stop func(), err error)
 // PublishReports stores one batch in the reports stream and returns when it is stored.
 // Errors: ErrNoRoom, ErrUnavailable (it may be stored all the same), ErrTooLarge, ctx's.
 func (c *Client) PublishReports(ctx context.Context, shard uint8, b *ReportBatch) (seq uint64, err error) {
+	if err := checkNames("publish reports", b.App); err != nil {
+		return 0, err
+	}
+	if err := checkShard("publish reports", shard); err != nil {
+		return 0, err
+	}
 	return c.store(ctx, reportSubject(b.App, shard), func(dst []byte) ([]byte, error) { return appendReports(dst, b) })
 }
 
@@ -250,6 +259,9 @@ func (c *Client) ReadResults(ctx context.Context, app, set string, instance int6
 // Ask puts one question to the owner of the shard; ErrNoResponders when the shard has no
 // owner, ErrUnavailable when nobody answered before ctx ended (5 s without a deadline).
 func (c *Client) Ask(ctx context.Context, q *AskRequest) (*AskReply, error) {
+	if err := checkShard("ask", q.Shard); err != nil {
+		return nil, err
+	}
 	data, err := EncodeAskRequest(q)
 	if err != nil {
 		return nil, err

@@ -352,8 +352,8 @@ func (l *link) measureSkew(ctx context.Context, subject string) error {
 }
 
 // Close ends the puller; open requests are abandoned, ended is not called for them.
-// Deliveries that wait to be handed out come again after AckWait. It may be called from
-// neither deliver nor ended.
+// Deliveries that wait to be handed out come again after AckWait; one that is being handed
+// out may still be. It may be called from neither deliver nor ended.
 func (p *Puller) Close() {
 	p.mu.Lock()
 	if p.closed {

@@ -146,8 +146,8 @@ func (b *Broker) PublishChunk(set, lane, pool string, c *Chunk, done func(error)
 // worker is not there. ErrUnavailable: it did not answer before ctx ended (5 s without a
 // deadline); it may hold the chunk.
 func (b *Broker) SendDirected(ctx context.Context, worker string, c *Chunk) (DirectedReply, error) {
-	if !ValidName(c.App) || !ValidName(worker) {
-		return 0, fmt.Errorf("send to worker %q of app %q: names must match [a-z0-9][a-z0-9_-]{0,62}", worker, c.App)
+	if err := checkNames("send to worker", c.App, worker); err != nil {
+		return 0, err
 	}
 	data, err := EncodeChunk(c)
 	if err != nil {
@@ -162,6 +162,9 @@ func (b *Broker) SendDirected(ctx context.Context, worker string, c *Chunk) (Dir
 
 // Order sends a control message to all workers of the app, without waiting.
 func (b *Broker) Order(app string, c Control) error {
+	if err := checkNames("order", app); err != nil {
+		return err
+	}
 	data, err := EncodeControl(&c)
 	if err != nil {
 		return err
@@ -239,6 +242,12 @@ func (b *Broker) OnNudge(h func(shard uint8)) (stop func(), err error) {
 
 // PublishEvent tells live views; lost when nobody listens. topic is one or more tokens.
 func (b *Broker) PublishEvent(app string, topic string, payload []byte) error {
+	if err := checkNames("publish event", app); err != nil {
+		return err
+	}
+	if !validTopic(topic) {
+		return fmt.Errorf("publish event of app %s: topic %q is not one or more tokens", app, topic)
+	}
 	return b.l.publish("event of app "+app, eventSubject(app, topic), payload)
 }
 
@@ -247,6 +256,8 @@ func (b *Broker) PublishEvent(app string, topic string, payload []byte) error {
 func (b *Broker) OnEvent(app string, h func(app, topic string, payload []byte)) (stop func(), err error) {
 	if app == "" {
 		app = "*"
+	} else if err := checkNames("hear events", app); err != nil {
+		return nil, err
 	}
 	return b.l.subscribe(eventSubject(app, ">"), "", func(m *nats.Msg) {
 		_, rest, _ := strings.Cut(m.Subject, ".")

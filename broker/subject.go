@@ -76,6 +76,33 @@ func validLane(lane string) bool {
 	return lane == LaneHigh || lane == LaneNormal || lane == LaneBulk
 }
 
+// checkNames says whether all of them can be part of a subject.
+func checkNames(op string, names ...string) error {
+	for _, n := range names {
+		if !ValidName(n) {
+			return fmt.Errorf("%s: name %q must match [a-z0-9][a-z0-9_-]{0,62}", op, n)
+		}
+	}
+	return nil
+}
+
+func checkShard(op string, shard uint8) error {
+	if shard >= Shards {
+		return fmt.Errorf("%s: shard %d, there are %d", op, shard, Shards)
+	}
+	return nil
+}
+
+// validTopic tells whether s is one or more plain tokens.
+func validTopic(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n*>") {
+			return false
+		}
+	}
+	return true
+}
+
 // checkApp says whether (app, set) can be spelled at all.
 func checkApp(app, set string) error {
 	if !ValidName(app) {

@@ -211,3 +211,26 @@ func BenchmarkReadResults(b *testing.B) {
 		require.Equal(b, 1_000_000, n)
 	}
 }
+
+// BenchmarkLatency is one chunk from publish to handler, with nothing else under way.
+func BenchmarkLatency(b *testing.B) {
+	e, w := benchEnds(b)
+	got := make(chan *broker.Delivery, 1)
+	p, err := w.Puller("shop", "", broker.LaneNormal, "any", 30*time.Second, func(d *broker.Delivery) { got <- d }, func(int) {})
+	require.NoError(b, err)
+	defer p.Close()
+	b.ResetTimer()
+	for i := range b.N {
+		if err := p.Want(1); err != nil {
+			b.Fatal(err)
+		}
+		e.PublishChunk("", broker.LaneNormal, "any", chunkOf("shop", int64(i+1), 1, "x"), func(err error) {
+			if err != nil {
+				b.Error(err)
+			}
+		})
+		if err := (<-got).Ack(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
