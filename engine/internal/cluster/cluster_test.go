@@ -113,6 +113,20 @@ func TestCluster_cut_off_server_stops_deciding_before_another_one_starts(t *test
 	})
 }
 
+func TestCluster_stops_deciding_by_the_monotonic_clock_when_the_wall_clock_is_set_back(t *testing.T) {
+	story(t, func(t *testing.T, w *town) {
+		a := w.start("a")
+		pass(5 * time.Second)
+		a.wire.cut(true)
+		w.mu.Lock()
+		a.wallLag += time.Hour
+		w.mu.Unlock()
+		require.True(t, a.Deciding())
+		pass(3 * time.Second)
+		require.False(t, a.Deciding())
+	})
+}
+
 func TestCluster_lapsed_lease_that_nobody_used_keeps_its_shards(t *testing.T) {
 	story(t, func(t *testing.T, w *town) {
 		a := w.start("a")

@@ -62,6 +62,10 @@ func TestIDs_of_a_successor_begin_above_the_promise_whatever_its_clock_says(t *t
 		promise(g, 3, now, bound)
 		require.Greater(t, g.next(now), bound)
 	}
+	// A process that comes back to its number begins above whoever had it meanwhile.
+	floor := promise(&ids{}, 3, day+60_000, bound)
+	promise(old, 3, day+1000, floor)
+	require.Greater(t, old.next(day+1000), floor)
 	// The same process under a new number goes on above its own ids.
 	mine := old.next(day + 100)
 	promise(old, 9, day-3_600_000, 0)
