@@ -2,123 +2,282 @@ package server
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
-	"github.com/fanjet/fanjet/workflow"
+	"github.com/fanjet/fanjet/engine/internal/cluster"
+	"github.com/fanjet/fanjet/engine/internal/commit"
+	"github.com/fanjet/fanjet/engine/internal/dispatch"
+	"github.com/fanjet/fanjet/engine/internal/flow"
+	"github.com/fanjet/fanjet/engine/internal/track"
 )
 
 // Server is an engine process. Safe for concurrent use.
-type Server struct{}
+type Server struct {
+	cfg     Config
+	commit  *commit.Committer
+	cluster *cluster.Cluster
+	fleet   *dispatch.Fleet
+	caches  caches
+	start   time.Time
+
+	ctx       context.Context // of everything that serves; set by Run
+	work      sync.WaitGroup
+	inbox     *inbox
+	publisher chan later
+	loads     chan struct{} // bounds loads at a time
+	registers chan struct{} // bounds registrations at a time
+	published pending
+	purges    purges
+	orders    orders
+	ready     chan struct{}
+	readyOnce sync.Once
+	nudge     chan struct{}
+	byName    *cache[string, *engine.App]
+	latest    *cache[jobName, fresh]
+
+	owned   [engine.Shards]atomic.Bool
+	cursors [engine.Shards]atomic.Uint64 // committed
+	readGen atomic.Int64
+	stats   atomic.Pointer[track.Stats]
+
+	// Of the loop alone.
+	owner       *track.Owner
+	flow        *flow.Flow
+	moved       []moved
+	news        []func()
+	nodes       map[int64]nodeRef // instance → node, while it runs
+	gens        [engine.Shards]uint32
+	held        [engine.Shards]engine.Shard
+	asks        [engine.Shards]func()
+	loading     int
+	readDirty   bool
+	stopReading func()
+
+	// Of the purger alone.
+	purgedTo   [engine.Shards]uint64
+	purgedAt   int64
+	purgeEvery int64 // ms
+
+	watchers watchers
+	waits    waits
+}
 
 // New makes a Server. Nothing happens before Run.
-func New(c Config) (*Server, error) { panic("unwritten") }
+func New(c Config) (*Server, error) {
+	c = c.withDefaults()
+	if c.Store == nil || c.Broker == nil {
+		return nil, fmt.Errorf("a server needs a store and a broker: %w", engine.ErrInvalid)
+	}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "server"
+		}
+		c.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	s := &Server{
+		cfg: c, fleet: dispatch.NewFleet(3 * c.BeatEvery), caches: newCaches(), start: time.Now(), inbox: newInbox(),
+		publisher: make(chan later, 4096), loads: make(chan struct{}, 4), registers: make(chan struct{}, 16),
+		ready: make(chan struct{}), nodes: map[int64]nodeRef{}, nudge: make(chan struct{}, 1),
+		byName: newCache[string, *engine.App](10_000), latest: newCache[jobName, fresh](10_000), purgeEvery: 2000,
+	}
+	s.commit = commit.New(commit.Config{Log: c.Log, Probe: func(ctx context.Context) error {
+		_, err := c.Store.Now(ctx)
+		return err
+	}}, c.Store)
+	s.cluster = cluster.New(cluster.Config{
+		Name: c.Name, TTL: c.Lease, Connected: c.Broker.Connected, Log: c.Log,
+		OnStep: func(step time.Duration) {
+			c.Log.Warn("the database's clock has stepped", "step", step)
+		},
+	}, c.Store, s)
+	view := &fleetView{fleet: s.fleet, beat: c.BeatEvery.Milliseconds(), now: s.now, turns: map[string]int64{}}
+	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds()}, view, hooks{s})
+	s.flow = flow.New(sink{s})
+	return s, nil
+}
 
 // Run serves until ctx ends, then stops cleanly: what is decided is stored, shards are
-// released. It returns nil after a clean stop.
-func (s *Server) Run(ctx context.Context) error { panic("unwritten") }
+// released. It returns nil after a clean stop, and an error if it could not begin. It may
+// be called once.
+func (s *Server) Run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx)
+	serving, stopServing := context.WithCancel(base)
+	defer stopServing()
+	s.ctx = serving
+	committing, stopCommitting := context.WithCancel(base)
+	defer stopCommitting()
+	var committer, parts sync.WaitGroup
+	committer.Go(func() { _ = s.commit.Run(committing) }) // nil by contract
+	parts.Go(func() { s.publishing(serving) })
+	parts.Go(func() { s.purging(serving) })
+
+	clustering, stopClustering := context.WithCancel(base)
+	defer stopClustering()
+	clustered := make(chan struct{})
+	go func() {
+		defer close(clustered)
+		_ = s.cluster.Run(clustering) // nil by contract
+	}()
+	stop := func() {
+		// First the shards go, while everything still serves; then the rest.
+		stopClustering()
+		<-clustered
+		stopServing()
+		s.inbox.close()
+	}
+	select {
+	case <-ctx.Done():
+		stop()
+		parts.Wait()
+		stopCommitting()
+		committer.Wait()
+		return nil
+	case <-s.cluster.Joined():
+	}
+	parts.Go(func() { s.loop(serving) })
+	parts.Go(func() { s.sweeping(serving) })
+	unsubscribe, err := s.listen()
+	if err == nil {
+		<-ctx.Done()
+	}
+	unsubscribe()
+	stop()
+	parts.Wait()
+	stopCommitting()
+	committer.Wait()
+	s.work.Wait()
+	s.watchers.close()
+	s.waits.close()
+	return err
+}
+
+// listen subscribes to what comes from workers and callers.
+func (s *Server) listen() (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	b := s.cfg.Broker
+	subscribe := func(f func() (func(), error)) {
+		if err != nil {
+			return
+		}
+		var one func()
+		if one, err = f(); err == nil {
+			stops = append(stops, one)
+		}
+	}
+	subscribe(func() (func(), error) { return b.OnRegister(s.register) })
+	subscribe(func() (func(), error) { return b.OnBeat(s.beat) })
+	subscribe(func() (func(), error) { return b.OnNudge(s.nudged) })
+	for name, h := range s.calls() {
+		subscribe(func() (func(), error) {
+			return b.OnCall(name, func(payload []byte, reply func([]byte)) {
+				s.background(func(ctx context.Context) { reply(h(ctx, payload)) })
+			})
+		})
+	}
+	b.Watch(func() { s.cfg.Log.Warn("the connection to the broker is lost") }, s.brokerUp)
+	return stop, err
+}
+
+// brokerUp looks at everything again after the connection was away.
+func (s *Server) brokerUp() {
+	s.background(func(ctx context.Context) {
+		s.cfg.Log.Info("the connection to the broker is back")
+		for ctx.Err() == nil && s.cfg.Broker.Connected() {
+			if err := s.ensureAll(ctx); err == nil {
+				break
+			}
+			pause(ctx, retryPause)
+		}
+		s.inbox.put(item{do: func(now int64) {
+			s.fleet.Amnesty(s.mono())
+			s.readDirty = true
+			s.owner.Handle(now, track.BrokerUp{})
+		}}, false)
+	})
+}
+
+// ensureAll makes the streams of all apps with live workers that are missing.
+func (s *Server) ensureAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if err := s.cfg.Broker.EnsureReports(ctx); err != nil {
+		return err
+	}
+	for _, w := range s.fleet.Workers("") {
+		app, err := s.cfg.Store.AppByName(ctx, w.Beat.App)
+		if err != nil {
+			return err
+		}
+		if err := s.cfg.Broker.EnsureApp(ctx, app.Name, app.Set, poolsOf(w.Beat)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mono is a monotonic clock in ms.
+func (s *Server) mono() int64 { return time.Since(s.start).Milliseconds() }
 
 // Ready is closed once the server takes work: it owns its shards, and workers can register.
-func (s *Server) Ready() <-chan struct{} { panic("unwritten") }
-
-// EnsureApp returns the app of that name, made if there is none, with its streams.
-func (s *Server) EnsureApp(ctx context.Context, name string) (*engine.App, error) { panic("unwritten") }
-
-// SaveJob makes or updates a job of the app by its name.
-func (s *Server) SaveJob(ctx context.Context, app, name, title string, spec workflow.Spec) (*engine.Job, error) {
-	panic("unwritten")
-}
-
-// Trigger asks for one instance of a job.
-type Trigger struct {
-	App    string
-	Job    string
-	Params json.RawMessage // nil: the job's
-	Key    string          // business key
-	Delay  time.Duration
-}
-
-// Trigger fires a job once and returns the instance's id when its row is stored.
-func (s *Server) Trigger(ctx context.Context, t Trigger) (int64, error) { panic("unwritten") }
-
-// Start asks for one execution of a workflow.
-type Start struct {
-	App        string // default the definition's
-	Definition *workflow.Definition
-	Params     map[string]json.RawMessage
-	Key        string
-}
-
-// StartWorkflow saves the definition if it is new, and starts it. It returns the workflow
-// instance's id when its row is stored.
-func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) { panic("unwritten") }
-
-// StopInstance and StopWorkflow stop what runs; a final one stays as it is. They return
-// when the command is stored; Wait tells when it is carried out.
-func (s *Server) StopInstance(ctx context.Context, id int64) error { panic("unwritten") }
-
-// StopWorkflow stops a workflow instance and everything it has running.
-func (s *Server) StopWorkflow(ctx context.Context, id int64) error { panic("unwritten") }
-
-// WaitInstance returns the instance once it is final.
-func (s *Server) WaitInstance(ctx context.Context, id int64) (*engine.Instance, error) {
-	panic("unwritten")
-}
-
-// WaitWorkflow returns the workflow instance once it is final.
-func (s *Server) WaitWorkflow(ctx context.Context, id int64) (*engine.WorkflowInstance, error) {
-	panic("unwritten")
-}
-
-// EventKind says what an Event is about.
-type EventKind uint8
-
-// The kinds of Event.
-const (
-	EventNode     EventKind = iota + 1 // a node of a workflow has moved
-	EventProgress                      // a map run has moved on
-	EventWorkflow                      // the workflow instance has moved
-)
-
-// Event is something that was committed, for live views. The newest of a node says it
-// all; one may be left out when the listener is slow.
-type Event struct {
-	Kind     EventKind
-	Workflow int64 // workflow instance
-	Node     string
-	Instance int64
-	Status   engine.Status
-	Error    string
-	Total    int64 // sub-tasks so far
-	Done     int64
-	Failed   int64
-	Mapped   bool // Total will not grow
-}
-
-// Watch returns the events of one workflow instance from now on; the channel is closed
-// after the final one, or when ctx ends.
-func (s *Server) Watch(ctx context.Context, workflowInstance int64) <-chan Event {
-	panic("unwritten")
-}
-
-// Logs calls each for the log lines that the instance's tasks wrote, in order.
-func (s *Server) Logs(ctx context.Context, instance int64, each func(*broker.LogBatch) error) error {
-	panic("unwritten")
-}
+func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Store is the store the server was given, for reading.
-func (s *Server) Store() engine.Store { panic("unwritten") }
+func (s *Server) Store() engine.Store { return s.cfg.Store }
 
-// Workers are the live workers of the app, by name.
-func (s *Server) Workers(app string) []broker.Beat { panic("unwritten") }
+// Workers are the live workers of the app, by name. The beats must not be changed.
+func (s *Server) Workers(app string) []broker.Beat {
+	var out []broker.Beat
+	for _, w := range s.fleet.Workers(app) {
+		out = append(out, *w.Beat)
+	}
+	return out
+}
 
 // Stats are counters since the start.
 type Stats struct {
-	Stale, Repeated, Refused, Late, Republished, DeadLetters, Active int64
-	Commits, Rows                                                    uint64
+	// Stale reports told of something that had moved on; Repeated tasks ran again after
+	// their worker died or their message was lost; Refused chunks went to a worker that
+	// could not run them; Late successes came after the instance was final; Republished
+	// chunks had vanished from the broker; DeadLetters could not be decoded or decided.
+	Stale, Repeated, Refused, Late, Republished, DeadLetters int64
+	// Active is the number of instances in memory.
+	Active int64
+	// Commits and Rows were stored.
+	Commits, Rows uint64
 }
 
-// Stats returns the counters.
-func (s *Server) Stats() Stats { panic("unwritten") }
+// Stats returns the counters, at most a second old.
+func (s *Server) Stats() Stats {
+	var t track.Stats
+	if p := s.stats.Load(); p != nil {
+		t = *p
+	}
+	c := s.commit.Stats()
+	return Stats{
+		Stale: t.Stale, Repeated: t.Repeated, Refused: t.Refused, Late: t.Late, Republished: t.Republished,
+		DeadLetters: t.DeadLetters, Active: t.Active, Commits: c.Commits, Rows: c.Rows,
+	}
+}
+
+// token is a random number other than 0.
+func token() uint64 {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("the system has no randomness: " + err.Error())
+	}
+	return binary.LittleEndian.Uint64(b[:]) | 1
+}

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/track"
+	"github.com/fanjet/fanjet/workflow"
+)
+
+// EnsureApp returns the app of that name, made if there is none, with its streams.
+func (s *Server) EnsureApp(ctx context.Context, name string) (*engine.App, error) {
+	if err := engine.CheckName("app", name); err != nil {
+		return nil, err
+	}
+	return s.byName.get(name, func() (*engine.App, error) {
+		app, err := s.cfg.Store.EnsureApp(ctx, engine.App{ID: s.cluster.NextID(), Name: name, CreatedAt: s.now()})
+		if err != nil {
+			return nil, fmt.Errorf("make app %q: %w", name, err)
+		}
+		if err := s.cfg.Broker.EnsureApp(ctx, app.Name, app.Set, []string{broker.PoolAny}); err != nil {
+			return nil, fmt.Errorf("make the streams of app %q: %w", name, err)
+		}
+		return app, nil
+	})
+}
+
+// SaveJob makes or updates a job of the app by its name. Saving what is there already makes
+// no new version.
+func (s *Server) SaveJob(ctx context.Context, app, name, title string, spec workflow.Spec) (*engine.Job, error) {
+	if err := errors.Join(engine.CheckName("job", name), engine.CheckText("title", title, engine.MaxTitle)); err != nil {
+		return nil, err
+	}
+	if err := spec.Validate(); err != nil {
+		return nil, fmt.Errorf("job %q: %w: %w", name, err, engine.ErrInvalid)
+	}
+	a, err := s.EnsureApp(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	job := engine.Job{ID: s.cluster.NextID(), App: a.ID, Name: name, Title: title, Enabled: true, Spec: spec, CreatedAt: s.now(), UpdatedAt: s.now()}
+	old, err := s.cfg.Store.JobByName(ctx, a.ID, name)
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+	case err != nil:
+		return nil, fmt.Errorf("job %q: %w", name, err)
+	default:
+		if sameJSON(old.Spec, spec) && old.Title == title {
+			return old, nil
+		}
+		job.ID, job.Version, job.CreatedAt = old.ID, old.Version, old.CreatedAt
+	}
+	saved, err := s.cfg.Store.SaveJob(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("save job %q: %w", name, err)
+	}
+	s.latest.drop(jobName{a.ID, name})
+	return saved, nil
+}
+
+func sameJSON(a, b any) bool {
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}
+
+// Trigger asks for one instance of a job.
+type Trigger struct {
+	App    string
+	Job    string
+	Params json.RawMessage // nil: the job's
+	Key    string          // business key
+	Delay  time.Duration
+}
+
+type jobName struct {
+	app  int64
+	name string
+}
+
+// fresh is a job as last read; it is read again after a second, so that a change by
+// another server is seen.
+type fresh struct {
+	job *engine.Job
+	at  time.Time
+}
+
+func (s *Server) latestJob(ctx context.Context, app *engine.App, name string) (*engine.Job, error) {
+	k := jobName{app.ID, name}
+	load := func() (fresh, error) {
+		job, err := s.cfg.Store.JobByName(ctx, app.ID, name)
+		return fresh{job, time.Now()}, err
+	}
+	f, err := s.latest.get(k, load)
+	if err == nil && time.Since(f.at) > time.Second {
+		s.latest.drop(k)
+		f, err = s.latest.get(k, load)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job %q of app %q: %w", name, app.Name, err)
+	}
+	return f.job, nil
+}
+
+// Trigger fires a job once and returns the instance's id when its row is stored.
+func (s *Server) Trigger(ctx context.Context, t Trigger) (int64, error) {
+	var id int64
+	done := make(chan error, 1)
+	if err := s.TriggerAsync(ctx, t, func(got int64, err error) {
+		id = got
+		done <- err
+	}); err != nil {
+		return 0, err
+	}
+	select {
+	case err := <-done:
+		return id, err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("trigger job %q: whether it is stored is unknown: %w", t.Job, context.Cause(ctx))
+	}
+}
+
+// TriggerAsync is Trigger for callers with many: done is called when the row is stored, on
+// a goroutine that must not be held up. If it returns an error done is not called.
+func (s *Server) TriggerAsync(ctx context.Context, t Trigger, done func(id int64, err error)) error {
+	app, err := s.EnsureApp(ctx, t.App)
+	if err != nil {
+		return err
+	}
+	job, err := s.latestJob(ctx, app, t.Job)
+	if err != nil {
+		return err
+	}
+	if !job.Enabled {
+		return fmt.Errorf("job %q is disabled: enable it first: %w", t.Job, engine.ErrConflict)
+	}
+	if err := errors.Join(checkJSON("params", t.Params), engine.CheckText("key", t.Key, engine.MaxKey)); err != nil {
+		return err
+	}
+	id := s.cluster.NextID()
+	if id == 0 {
+		return fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)
+	}
+	now := s.now()
+	in := engine.Instance{
+		ID: id, App: app.ID, Shard: engine.ShardOf(job.ID), Job: job.ID, JobVersion: job.Version,
+		Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: lane(&job.Spec), Pool: pool(&job.Spec),
+		Key: t.Key, Params: t.Params, DueAt: now + max(t.Delay.Milliseconds(), 0), CreatedAt: now,
+	}
+	finish := func(err error) { done(id, err) }
+	if s.owned[in.Shard].Load() {
+		s.caches.jobs.put(version{job.ID, job.Version}, job)
+		row := track.Row{Instance: in, App: trackApp(app), Spec: &job.Spec, Job: job.Name}
+		ok := s.inbox.put(item{event: track.Triggered{Row: row, Done: func(err error) {
+			if errors.Is(err, engine.ErrFenced) {
+				// The shard went to another server meanwhile: its owner finds the row.
+				s.background(func(ctx context.Context) { s.insert(in, finish) })
+				return
+			}
+			finish(err)
+		}}}, true)
+		if ok {
+			return nil
+		}
+		return fmt.Errorf("this server is stopping: %w", engine.ErrUnavailable)
+	}
+	s.insert(in, finish)
+	return nil
+}
+
+func lane(s *workflow.Spec) workflow.Lane {
+	if s.Lane == "" {
+		return workflow.LaneNormal
+	}
+	return s.Lane
+}
+
+func pool(s *workflow.Spec) string {
+	if s.Pool == "" {
+		return workflow.PoolAny
+	}
+	return s.Pool
+}
+
+func checkJSON(what string, raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	if !json.Valid(raw) {
+		return fmt.Errorf("%s are not valid JSON: %w", what, engine.ErrInvalid)
+	}
+	return engine.CheckBytes(what, raw, engine.MaxParams)
+}

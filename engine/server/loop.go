@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/commit"
+	"github.com/fanjet/fanjet/engine/internal/track"
+)
+
+// loop is the one goroutine that owns the owner and the flow. It handles what has come,
+// hands the Changes to the committer, and goes on while they are being stored.
+func (s *Server) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(s.untilWake())
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.inbox.wake:
+		case <-timer.C:
+			s.handle(track.Tick{})
+			s.flow.Tick(s.now())
+			s.settle()
+		}
+		for _, it := range s.inbox.take() {
+			if it.do != nil {
+				it.do(s.now())
+			} else {
+				s.handle(it.event)
+			}
+			s.settle()
+		}
+		s.submit(s.owner.Take())
+		s.readAgain()
+	}
+}
+
+func (s *Server) now() int64 { return s.cluster.Now() }
+
+func (s *Server) handle(ev track.Event) { s.owner.Handle(s.now(), ev) }
+
+// settle tells the flow of instances that moved while an event was handled, until nothing
+// more comes of it.
+func (s *Server) settle() {
+	for len(s.moved) > 0 {
+		m := s.moved[0]
+		s.moved = s.moved[1:]
+		if m.final {
+			s.flow.Final(s.now(), &m.instance)
+		} else {
+			s.flow.Started(s.now(), &m.instance)
+		}
+	}
+	s.moved = nil
+}
+
+// untilWake is how long the loop may sleep: never more than a second of a wall clock.
+func (s *Server) untilWake() time.Duration {
+	now, next := s.now(), s.owner.NextWake()
+	if f := s.flow.NextWake(); f > 0 && (next == 0 || f < next) {
+		next = f
+	}
+	if next == 0 {
+		return time.Second
+	}
+	return min(max(time.Duration(next-now)*time.Millisecond, 0), time.Second)
+}
+
+// submit hands a batch to the committer. Effects run after their Change is stored; what
+// live views are told runs after all of the batch is, and not if any of it was lost.
+func (s *Server) submit(b track.Batch) {
+	lost := new(bool) // only on the committer's goroutine
+	for i := range b.Changes {
+		st := b.Changes[i]
+		s.progress(&st.Change)
+		s.commit.Submit(st.Change, st.Gen, func(r commit.Result) { *lost = !s.committed(&st, r) || *lost })
+	}
+	news := s.news
+	s.news = nil
+	if len(b.After) > 0 || len(news) > 0 {
+		s.commit.Submit(engine.Change{}, 0, func(r commit.Result) {
+			s.perform(b.After, r)
+			if *lost {
+				return
+			}
+			for _, f := range news {
+				f()
+			}
+		})
+	}
+}
+
+// committed runs on the committer's goroutine, between two transactions.
+func (s *Server) committed(st *track.Stored, r commit.Result) bool {
+	err := r.Err
+	if err == nil && !st.Change.Fenced && (s.commit.Broken(st.Change.Shard, st.Gen) || !s.cluster.Deciding()) {
+		err = engine.ErrFenced // nothing was stored, but what it says must not be said
+	}
+	if err == nil {
+		if st.Change.Fenced {
+			s.cursors[st.Change.Shard].Store(st.Change.Cursor)
+		}
+		s.perform(st.Effects, r)
+		return true
+	}
+	for _, e := range st.Effects {
+		switch e := e.(type) {
+		case track.Wake:
+			if e.Done != nil {
+				e.Done(err)
+			}
+		default:
+		}
+	}
+	shard, gen := st.Change.Shard, st.Gen
+	s.commit.Break(shard, gen)
+	s.inbox.put(item{do: func(int64) { s.reload(shard, gen, err) }}, false)
+	return false
+}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/commit"
+	"github.com/fanjet/fanjet/engine/internal/track"
+)
+
+const (
+	inlinePublishes = 64
+	// staleAfter is how long after its commit a publish may still begin: an owner that was
+	// frozen must not speak of what another one has moved on since.
+	staleAfter = time.Second
+)
+
+var errStale = errors.New("the commit is too long ago")
+
+// perform carries effects out, on the committer's goroutine: callers are woken first, a few
+// messages published at once, the rest left to the publisher.
+func (s *Server) perform(effects []track.Effect, r commit.Result) {
+	for _, e := range effects {
+		if w, ok := e.(track.Wake); ok && w.Done != nil {
+			err := w.Err
+			if err == nil {
+				err = r.Err
+			}
+			w.Done(err)
+		}
+	}
+	if r.Err != nil {
+		r.CommittedAt = time.Now() // a barrier at the end: reads and answers only
+	}
+	inline := 0
+	for _, e := range effects {
+		switch e := e.(type) {
+		case track.Wake:
+		case track.Publish:
+			if inline++; inline <= inlinePublishes {
+				s.publish(e, r.CommittedAt)
+			} else {
+				s.publisher <- later{e, r.CommittedAt}
+			}
+		case track.Answer:
+			if !s.cluster.Deciding() {
+				e.With = &broker.AskReply{Verdict: broker.VerdictRetry}
+			}
+			e.Reply(e.With)
+		case track.Order:
+			if err := s.cfg.Broker.Order(e.App, e.Control); err != nil {
+				s.cfg.Log.Warn("an order did not go out; beats will show what still runs", "app", e.App, "instance", e.Control.Instance, "err", err)
+			}
+			s.orders.add(e)
+		case track.Final:
+			s.final(e)
+		case track.Purge:
+			s.purges.add(e, s.now())
+		default:
+			s.background(func(ctx context.Context) { s.fetchFor(ctx, e) })
+		}
+	}
+}
+
+type later struct {
+	publish track.Publish
+	at      time.Time
+}
+
+// publishing is the publisher goroutine.
+func (s *Server) publishing(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-s.publisher:
+			s.publish(l.publish, l.at)
+		}
+	}
+}
+
+func (s *Server) publish(e track.Publish, committed time.Time) {
+	key, shard := e.Chunk.ChunkKey, e.Chunk.Shard
+	if time.Since(committed) > staleAfter {
+		s.inbox.put(item{event: track.Unpublished{Shard: shard, Key: key, Err: errStale}}, false)
+		return
+	}
+	s.published.begin()
+	s.cfg.Broker.PublishChunk(e.Set, e.Lane, e.Pool, e.Chunk, func(err error) {
+		s.published.end()
+		if err != nil {
+			s.inbox.put(item{event: track.Unpublished{Shard: shard, Key: key, Err: err}}, false)
+		}
+	})
+}
+
+// background runs f beside the loop; it ends with the server.
+func (s *Server) background(f func(ctx context.Context)) {
+	s.work.Go(func() { f(s.ctx) })
+}
+
+const readTimeout = 10 * time.Second
+
+// fetchFor carries out an effect that reads or waits, and brings the answer back.
+func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	answer := func(ev track.Event) { s.inbox.put(item{event: ev}, false) }
+	b := s.cfg.Broker
+	switch e := e.(type) {
+	case track.Direct:
+		reply, err := b.SendDirected(ctx, e.Worker, e.Chunk)
+		answer(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Reply: reply, Err: err})
+	case track.Fetch:
+		rows, err := s.cfg.Store.Waiting(ctx, e.Queue, e.Shards, e.Due, e.After, e.Limit)
+		answer(track.Fetched{Queue: e.Queue, Rows: s.resolveAll(ctx, rows), Due: e.Due, Limit: e.Limit, Err: err})
+	case track.ReadStage:
+		msgs, err := b.ReadStage(ctx, e.App, e.Set, e.Instance, e.Run, e.From, e.Max)
+		answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Messages: msgs, Err: err})
+	case track.Reread:
+		msg, err := b.ReadStaged(ctx, e.Set, e.App, e.Seq)
+		if errors.Is(err, broker.ErrNotFound) {
+			msg, err = nil, nil
+		}
+		answer(track.Restaged{Instance: e.Instance, Run: e.Run, Seq: e.Seq, Message: msg, Err: err})
+	case track.List:
+		answer(s.list(ctx, e))
+	case track.Load:
+		row, err := s.loadRow(ctx, e.ID)
+		if err != nil && !errors.Is(err, engine.ErrNotFound) {
+			return // the command is still there and is read again
+		}
+		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
+	case track.LoadLate:
+		row, err := s.loadRow(ctx, e.ID)
+		if err == nil && row.Instance.Attempt == e.Attempt {
+			answer(track.LateLoaded{Row: row, Result: e.Result})
+		}
+	default:
+		s.cfg.Log.Error("an effect without a performer", "effect", e)
+	}
+}
+
+// loadRow reads one instance with what it refers to.
+func (s *Server) loadRow(ctx context.Context, id int64) (*track.Row, error) {
+	in, err := s.cfg.Store.Instance(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	row := s.resolve(ctx, *in)
+	return &row, nil
+}
+
+// list finds out which chunks of the instances are in the task stream, and how far the
+// reports go after that.
+func (s *Server) list(ctx context.Context, e track.List) track.Listed {
+	out := track.Listed{App: e.App.ID, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
+	s.published.wait(ctx)
+	b := s.cfg.Broker
+	counts, err := b.TaskCounts(ctx, e.App.Name, e.App.Set)
+	if errors.Is(err, broker.ErrNotFound) {
+		counts, err = nil, b.EnsureApp(ctx, e.App.Name, e.App.Set, []string{broker.PoolAny})
+	}
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	for _, id := range e.Instances {
+		if counts[id] == 0 {
+			continue
+		}
+		keys, err := b.TaskList(ctx, e.App.Name, e.App.Set, id)
+		if err != nil {
+			out.Err = err
+			return out
+		}
+		for _, k := range keys {
+			out.Present[id] = append(out.Present[id], k.Chunk)
+		}
+	}
+	for _, shard := range e.Shards {
+		if out.After[shard], err = b.LastReport(ctx, shard); err != nil {
+			out.Err = err
+			return out
+		}
+	}
+	return out
+}

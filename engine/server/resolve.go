@@ -1,0 +1,212 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/flow"
+	"github.com/fanjet/fanjet/engine/internal/track"
+	"github.com/fanjet/fanjet/workflow"
+)
+
+// cache keeps what does not change: an app's name, a version of a job or workflow, which
+// version a workflow instance runs. When it is full it is emptied.
+type cache[K comparable, V any] struct {
+	mu   sync.Mutex
+	most int
+	m    map[K]V
+}
+
+func newCache[K comparable, V any](most int) *cache[K, V] {
+	return &cache[K, V]{most: most, m: map[K]V{}}
+}
+
+func (c *cache[K, V]) get(k K, load func() (V, error)) (V, error) {
+	c.mu.Lock()
+	v, ok := c.m[k]
+	c.mu.Unlock()
+	if ok {
+		return v, nil
+	}
+	v, err := load()
+	if err == nil {
+		c.put(k, v)
+	}
+	return v, err
+}
+
+func (c *cache[K, V]) put(k K, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.m) >= c.most {
+		clear(c.m)
+	}
+	c.m[k] = v
+}
+
+func (c *cache[K, V]) drop(k K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, k)
+}
+
+type version struct {
+	id      int64
+	version int32
+}
+
+// caches are what rows refer to.
+type caches struct {
+	apps      *cache[int64, *engine.App]
+	jobs      *cache[version, *engine.Job]
+	graphs    *cache[version, *workflow.Graph]
+	instances *cache[int64, version] // workflow instance → its workflow's version
+}
+
+func newCaches() caches {
+	return caches{
+		apps: newCache[int64, *engine.App](10_000), jobs: newCache[version, *engine.Job](10_000),
+		graphs: newCache[version, *workflow.Graph](256), instances: newCache[int64, version](100_000),
+	}
+}
+
+func (s *Server) app(ctx context.Context, id int64) (*engine.App, error) {
+	return s.caches.apps.get(id, func() (*engine.App, error) { return s.cfg.Store.App(ctx, id) })
+}
+
+func (s *Server) jobVersion(ctx context.Context, v version) (*engine.Job, error) {
+	return s.caches.jobs.get(v, func() (*engine.Job, error) { return s.cfg.Store.JobVersion(ctx, v.id, v.version) })
+}
+
+func (s *Server) graph(ctx context.Context, v version) (*workflow.Graph, error) {
+	return s.caches.graphs.get(v, func() (*workflow.Graph, error) {
+		w, err := s.cfg.Store.WorkflowVersion(ctx, v.id, v.version)
+		if err != nil {
+			return nil, err
+		}
+		d, err := workflow.Parse(w.Name, w.Definition)
+		if err != nil {
+			return nil, fmt.Errorf("version %d of workflow %q as stored: %w", v.version, w.Name, err)
+		}
+		return workflow.Build(d)
+	})
+}
+
+func trackApp(a *engine.App) *track.App { return &track.App{ID: a.ID, Name: a.Name, Set: a.Set} }
+
+func (s *Server) resolveAll(ctx context.Context, rows []engine.Instance) []track.Row {
+	out := make([]track.Row, 0, len(rows))
+	for _, in := range rows {
+		if ctx.Err() != nil {
+			return out
+		}
+		row := s.resolve(ctx, in)
+		if errors.Is(row.Err, engine.ErrUnavailable) || ctx.Err() != nil {
+			continue // it waits; it is read again
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// resolve finds what an instance's row refers to. What is gone or broken becomes the row's
+// error: that one instance fails, those behind it go on.
+func (s *Server) resolve(ctx context.Context, in engine.Instance) track.Row {
+	row := track.Row{Instance: in}
+	app, err := s.app(ctx, in.App)
+	if err != nil {
+		row.Err = fmt.Errorf("its app: %w", err)
+		return row
+	}
+	row.App = trackApp(app)
+	var job *engine.Job
+	if in.Job != 0 {
+		if job, err = s.jobVersion(ctx, version{in.Job, in.JobVersion}); err != nil {
+			row.Err = fmt.Errorf("version %d of its job: %w", in.JobVersion, err)
+			return row
+		}
+		row.Job, row.Spec = job.Name, &job.Spec
+	}
+	if in.Workflow == 0 {
+		if job == nil {
+			row.Err = errors.New("it belongs to no job and no workflow")
+		}
+		return row
+	}
+	v, err := s.caches.instances.get(in.Workflow, func() (version, error) {
+		w, err := s.cfg.Store.WorkflowInstance(ctx, in.Workflow)
+		if err != nil {
+			return version{}, err
+		}
+		return version{w.Workflow, w.Version}, nil
+	})
+	var g *workflow.Graph
+	if err == nil {
+		g, err = s.graph(ctx, v)
+	}
+	if err != nil {
+		row.Err = fmt.Errorf("its workflow: %w", err)
+		return row
+	}
+	i, ok := g.Index(in.Node)
+	if !ok {
+		row.Err = fmt.Errorf("its node %q is not in version %d of the workflow", in.Node, v.version)
+		return row
+	}
+	var base *workflow.Spec
+	if job != nil {
+		base = &job.Spec
+	}
+	spec := g.Node(i).Resolve(base)
+	spec.Params = nil
+	row.Spec = &spec
+	return row
+}
+
+// executions finds what the rows of workflow instances refer to.
+func (s *Server) executions(ctx context.Context, rows []engine.WorkflowInstance, nodes []engine.Node) []flow.Execution {
+	byInstance := map[int64][]engine.Node{}
+	for _, n := range nodes {
+		byInstance[n.Workflow] = append(byInstance[n.Workflow], n)
+	}
+	out := make([]flow.Execution, 0, len(rows))
+	for _, row := range rows {
+		e := s.execution(ctx, row)
+		if errors.Is(e.Err, engine.ErrUnavailable) || ctx.Err() != nil {
+			continue
+		}
+		e.Nodes = byInstance[row.ID]
+		out = append(out, e)
+	}
+	return out
+}
+
+func (s *Server) execution(ctx context.Context, row engine.WorkflowInstance) flow.Execution {
+	e := flow.Execution{Row: row, Jobs: map[string]*engine.Job{}}
+	if e.App, e.Err = s.app(ctx, row.App); e.Err != nil {
+		return e
+	}
+	if e.Graph, e.Err = s.graph(ctx, version{row.Workflow, row.Version}); e.Err != nil {
+		return e
+	}
+	s.caches.instances.put(row.ID, version{row.Workflow, row.Version})
+	for i := range e.Graph.Len() {
+		n := e.Graph.Node(i)
+		if n.Job == "" {
+			continue
+		}
+		job, err := s.cfg.Store.JobByName(ctx, row.App, n.Job)
+		switch {
+		case errors.Is(err, engine.ErrNotFound): // the node says so when its turn comes
+		case err != nil:
+			e.Err = fmt.Errorf("job %q: %w", n.Job, err)
+			return e
+		default:
+			e.Jobs[n.ID] = job
+		}
+	}
+	return e
+}

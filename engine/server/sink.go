@@ -1,0 +1,88 @@
+package server
+
+import (
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/flow"
+	"github.com/fanjet/fanjet/engine/internal/track"
+)
+
+// hooks hear the owner and remember for settle; the flow must not be called while the owner
+// is in the middle of an event.
+type hooks struct{ s *Server }
+
+type moved struct {
+	instance engine.Instance
+	final    bool
+}
+
+func (h hooks) InstanceFinal(_ int64, in *engine.Instance) {
+	h.s.moved = append(h.s.moved, moved{*in, true})
+}
+
+func (h hooks) InstanceStarted(_ int64, in *engine.Instance) {
+	h.s.moved = append(h.s.moved, moved{*in, false})
+}
+
+// sink is where the flow's decisions go.
+type sink struct{ s *Server }
+
+func (k sink) Pending(shard uint8) *engine.Change { return k.s.owner.Pending(shard) }
+
+func (k sink) Admit(app *engine.App, n flow.Node) {
+	k.s.owner.Admit(track.Row{Instance: n.Instance, App: trackApp(app), Spec: n.Spec, Job: n.Job, Err: n.Err})
+}
+
+func (k sink) Stop(shard uint8, instance int64, why string) {
+	if !k.s.owner.Stop(instance, why) {
+		k.s.owner.Handle(k.s.now(), track.Command{Command: engine.Command{Shard: shard, Kind: engine.CommandStop, Target: instance}})
+	}
+}
+
+func (k sink) NextID() int64 { return k.s.cluster.NextID() }
+
+func (k sink) Moved(w *engine.WorkflowInstance, n engine.Node) {
+	s := k.s
+	if n.Instance != 0 {
+		if n.Status.Terminal() {
+			delete(s.nodes, n.Instance)
+		} else {
+			s.nodes[n.Instance] = nodeRef{w.ID, n.Node}
+		}
+	}
+	ev := Event{Kind: EventNode, Workflow: w.ID, Node: n.Node, Instance: n.Instance, Status: n.Status, Error: n.Error}
+	s.news = append(s.news, func() { s.watchers.tell(ev) })
+}
+
+func (k sink) Ended(w engine.WorkflowInstance) {
+	s := k.s
+	ev := Event{Kind: EventWorkflow, Workflow: w.ID, Status: w.Status, Error: w.Error}
+	s.news = append(s.news, func() {
+		s.watchers.tell(ev)
+		if w.Status.Terminal() {
+			s.waits.done(w.ID)
+		}
+	})
+}
+
+type nodeRef struct {
+	workflow int64
+	node     string
+}
+
+// progress tells live views of map runs that a Change moves.
+func (s *Server) progress(c *engine.Change) {
+	for _, runs := range [][]engine.MapRun{c.NewRuns, c.Runs} {
+		for i := range runs {
+			r := &runs[i]
+			ref, ok := s.nodes[r.Instance]
+			if !ok {
+				continue
+			}
+			ev := Event{
+				Kind: EventProgress, Workflow: ref.workflow, Node: ref.node, Instance: r.Instance,
+				Total: r.Total, Done: r.Succeeded, Failed: r.Failed,
+			}
+			s.news = append(s.news, func() { s.watchers.tell(ev) })
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/track"
+)
+
+// EventKind says what an Event is about.
+type EventKind uint8
+
+// The kinds of Event.
+const (
+	EventNode     EventKind = iota + 1 // a node of a workflow has moved
+	EventProgress                      // a map run has moved on
+	EventWorkflow                      // the workflow instance has moved
+)
+
+// Event is something that was committed, for live views. The newest of a node says it
+// all; one may be left out when the listener is slow.
+type Event struct {
+	Kind     EventKind
+	Workflow int64 // workflow instance
+	Node     string
+	Instance int64
+	Status   engine.Status
+	Error    string
+	Total    int64 // sub-tasks so far
+	Done     int64
+	Failed   int64
+}
+
+const watchRoom = 1024
+
+// watchers listen to workflow instances.
+type watchers struct {
+	mu sync.Mutex
+	m  map[int64]map[chan Event]struct{}
+}
+
+func (w *watchers) tell(e Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	final := e.Kind == EventWorkflow && e.Status.Terminal()
+	for ch := range w.m[e.Workflow] {
+		select {
+		case ch <- e:
+		default:
+			if final {
+				// The last word must get through: an older one makes room.
+				select {
+				case <-ch:
+				default:
+				}
+				ch <- e
+			}
+		}
+		if final {
+			close(ch)
+		}
+	}
+	if final {
+		delete(w.m, e.Workflow)
+	}
+}
+
+func (w *watchers) remove(id int64, ch chan Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.m[id][ch]; ok {
+		delete(w.m[id], ch)
+		close(ch)
+		if len(w.m[id]) == 0 {
+			delete(w.m, id)
+		}
+	}
+}
+
+func (w *watchers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, chans := range w.m {
+		for ch := range chans {
+			close(ch)
+		}
+	}
+	w.m = nil
+}
+
+// Watch returns the events of one workflow instance from now on; the channel is closed
+// after the final one, or when ctx ends. Only the server that owns the instance's shard
+// has events to tell.
+func (s *Server) Watch(ctx context.Context, workflowInstance int64) <-chan Event {
+	ch := make(chan Event, watchRoom)
+	w := &s.watchers
+	w.mu.Lock()
+	if w.m == nil {
+		w.m = map[int64]map[chan Event]struct{}{}
+	}
+	if w.m[workflowInstance] == nil {
+		w.m[workflowInstance] = map[chan Event]struct{}{}
+	}
+	w.m[workflowInstance][ch] = struct{}{}
+	w.mu.Unlock()
+	context.AfterFunc(ctx, func() { w.remove(workflowInstance, ch) })
+	return ch
+}
+
+// waits wake those who wait for an id to be final; they look at the row then.
+type waits struct {
+	mu sync.Mutex
+	m  map[int64][]chan struct{}
+}
+
+func (w *waits) wait(id int64) chan struct{} {
+	ch := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.m == nil {
+		w.m = map[int64][]chan struct{}{}
+	}
+	w.m[id] = append(w.m[id], ch)
+	return ch
+}
+
+func (w *waits) done(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ch := range w.m[id] {
+		close(ch)
+	}
+	delete(w.m, id)
+}
+
+func (w *waits) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, chans := range w.m {
+		for _, ch := range chans {
+			close(ch)
+		}
+		delete(w.m, id)
+	}
+}
+
+func (s *Server) final(e track.Final) {
+	s.waits.done(e.Instance.ID)
+}
+
+// lookAgain is how often a waiter looks at the row by itself: its owner may be another
+// server, which wakes nobody here.
+const lookAgain = 250 * time.Millisecond
+
+func waitFor[T any](ctx context.Context, s *Server, id int64, read func(context.Context, int64) (T, error), final func(T) bool) (T, error) {
+	for {
+		woken := s.waits.wait(id)
+		v, err := read(ctx, id)
+		if err != nil || final(v) {
+			return v, err
+		}
+		t := time.NewTimer(lookAgain)
+		select {
+		case <-woken:
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return v, context.Cause(ctx)
+		}
+		t.Stop()
+	}
+}
+
+// WaitInstance returns the instance once it is final.
+func (s *Server) WaitInstance(ctx context.Context, id int64) (*engine.Instance, error) {
+	return waitFor(ctx, s, id, s.cfg.Store.Instance, func(in *engine.Instance) bool { return in.Status.Terminal() })
+}
+
+// WaitWorkflow returns the workflow instance once it is final.
+func (s *Server) WaitWorkflow(ctx context.Context, id int64) (*engine.WorkflowInstance, error) {
+	return waitFor(ctx, s, id, s.cfg.Store.WorkflowInstance, func(w *engine.WorkflowInstance) bool { return w.Status.Terminal() })
+}
