@@ -89,6 +89,7 @@ func (o *Owner) mayRun(in *inst, c *chunk, asker Target) *broker.AskReply {
 	if c.holder != asker {
 		c.holder, c.since = asker, o.now
 	}
+	c.unsent = false // what waits to be sent again need not be
 	rep := &broker.AskReply{Verdict: broker.VerdictYours}
 	if c.phase == phaseSub {
 		for n := c.first; n < c.first+c.count; n++ {
@@ -119,8 +120,9 @@ func (r *run) results(from uint64) *broker.AskReply {
 		rep.Results = append(rep.Results, broker.Range{First: seq, Last: seq})
 	}
 	if from == 0 {
-		for k, t := range r.in.tasks {
-			if k.Kind == engine.TaskSub && t.Status == engine.TaskFailed {
+		for _, k := range sortedTasks(r.in.tasks) {
+			t := r.in.tasks[k]
+			if k.Kind == engine.TaskSub && k.Run == r.id && t.Status == engine.TaskFailed {
 				rep.Errors = append(rep.Errors, broker.NumberedError{Number: t.Number, Message: engine.CutText(t.Error, 1<<10)})
 			}
 		}

@@ -39,7 +39,7 @@ func (o *Owner) startBroadcast(in *inst) {
 func (o *Owner) step(in *inst, phase broker.Phase, n int64) {
 	row := o.task(in, taskKey(in, phase, 0))
 	moveTask(row, engine.TaskDispatched)
-	c := o.newChunk(in, phase, n, 0)
+	c := o.newChunk(in, phase, n+chunkAgain*int64(row.Attempt-1), 0)
 	c.attempt = row.Attempt
 	o.send(in, c)
 }
@@ -134,7 +134,7 @@ func (o *Owner) shareRetryDue(in *inst, phase broker.Phase, index int64) {
 func (o *Owner) sendShare(in *inst, row *taskRow) {
 	moveTask(row, engine.TaskDispatched)
 	o.touchTask(in, row)
-	c := o.newChunk(in, phaseShare, chunkShare+row.Number, row.Number)
+	c := o.newChunk(in, phaseShare, chunkShare+row.Number+chunkAgain*int64(row.Attempt-1), row.Number)
 	c.attempt = row.Attempt
 	c.worker = Target{row.Worker, row.Incarnation}
 	o.send(in, c)
@@ -269,7 +269,7 @@ func (o *Owner) reviveBroadcast(in *inst) {
 		case engine.TaskShare:
 			in.bc.shares = append(in.bc.shares, t)
 			if alive {
-				c := o.newChunk(in, phaseShare, chunkShare+k.Number, k.Number)
+				c := o.newChunk(in, phaseShare, chunkShare+k.Number+chunkAgain*int64(t.Attempt-1), k.Number)
 				c.worker, c.attempt, c.sentAt = Target{t.Worker, t.Incarnation}, t.Attempt, o.now-1
 			}
 		case engine.TaskPre, engine.TaskPost:
@@ -278,7 +278,7 @@ func (o *Owner) reviveBroadcast(in *inst) {
 				if k.Kind == engine.TaskPost {
 					n = chunkPost
 				}
-				c := o.newChunk(in, broker.Phase(k.Kind), n, 0)
+				c := o.newChunk(in, broker.Phase(k.Kind), n+chunkAgain*int64(t.Attempt-1), 0)
 				c.attempt, c.sentAt = t.Attempt, o.now-1
 			}
 		}

@@ -16,13 +16,13 @@ const (
 )
 
 func (o *Owner) pick(in *inst, c *chunk) Pick {
-	p := Pick{App: in.app.Name, Spec: in.spec, Key: in.spec.RoutingKey, Seed: in.ID, Exclude: in.excluded}
+	p := Pick{App: in.app.Name, Spec: in.spec, Key: in.spec.RoutingKey, Seed: in.ID}
 	if p.Key == "" {
 		p.Key = in.Key
 	}
 	if c != nil {
 		p.Seed ^= c.key.Chunk
-		p.Exclude = append(slices.Clone(in.excluded), c.exclude...)
+		p.Exclude = slices.Clone(c.exclude)
 	}
 	return p
 }

@@ -19,6 +19,9 @@ type Row struct {
 	App      *App
 	Spec     *workflow.Spec
 	Job      string // name, or empty
+	// Checkpoint of the attempt before, of an instance that waits for a further one: the
+	// row (ID, Attempt-1, TaskRoot, 0) of the tasks has it.
+	Checkpoint []byte
 	// Err says that the row cannot be run (its spec is gone or broken).
 	Err error
 }

@@ -26,6 +26,9 @@ const (
 	chunkReduce = 3 // + the reduce's attempt
 	chunkShare  = 1 << 10
 	chunkSub    = 1 << 20
+	// chunkAgain lies between the attempts of a step of a broadcast: a worker that has
+	// finished a chunk runs no other of the same number.
+	chunkAgain = 1 << 20
 )
 
 // trigger admits a new instance: straight to its lane when there is room and nothing waits
@@ -182,6 +185,8 @@ func (o *Owner) send(in *inst, c *chunk) {
 	task := broker.Task{Number: c.first, Attempt: c.attempt}
 	if t := in.tasks[taskKey(in, c.phase, c.first)]; t != nil {
 		task.Checkpoint = t.Checkpoint
+	} else if c.phase == phaseRoot {
+		task.Checkpoint = in.checkpoint
 	}
 	msg := o.message(in, c, []broker.Task{task})
 	if c.phase == phaseShare {
@@ -194,7 +199,7 @@ func (o *Owner) send(in *inst, c *chunk) {
 func (o *Owner) dispatch(in *inst, c *chunk, msg *broker.Chunk) {
 	c.sentAt, c.unsent = o.now, false
 	if c.worker.Worker == "" && c.phase != phaseShare && !o.fleet.NeedsDirected(in.app.Name, in.spec) &&
-		len(c.exclude) == 0 && len(in.excluded) == 0 && c.phase != phasePre && c.phase != phasePost {
+		len(c.exclude) == 0 && c.phase != phasePre && c.phase != phasePost {
 		in.sh.effect(Publish{Set: in.app.Set, Lane: string(in.q.key.lane), Pool: in.q.key.pool, Chunk: msg})
 		return
 	}
@@ -238,7 +243,7 @@ func (o *Owner) started(in *inst, c *chunk, who Target) {
 // watchTask sets when the chunk's worker must have spoken.
 func (o *Owner) watchTask(in *inst, c *chunk) {
 	d := in.spec.TaskTimeout.Milliseconds()
-	if d <= 0 {
+	if d <= 0 || in.chunks[c.key.Chunk] != c {
 		return
 	}
 	o.cancel(c.timeout)
@@ -252,7 +257,7 @@ func (o *Owner) instanceTimeout(in *inst) {
 // taskTimeout fails tasks whose worker let their timeout pass without a word.
 func (o *Owner) taskTimeout(in *inst, id int64) {
 	c := in.chunks[id]
-	if c == nil {
+	if c == nil || c.holder.Worker == "" {
 		return
 	}
 	err := broker.TaskError{Kind: broker.ErrorTimeout, Message: fmt.Sprintf(
@@ -273,6 +278,10 @@ func (o *Owner) failAttempt(in *inst, status engine.Status, text string, permane
 		return
 	}
 	ended := in.Instance
+	if t := in.tasks[taskKey(in, phaseRoot, 0)]; t != nil && len(t.Checkpoint) > 0 && moveTask(t, engine.TaskFailed) {
+		t.FinishedAt = o.now
+		o.touchTask(in, t) // the next attempt takes its checkpoint
+	}
 	o.callOff(in)
 	if after <= 0 {
 		after = engine.RetryDelay(in.spec.Retry, in.Attempt, in.ID)
@@ -282,7 +291,7 @@ func (o *Owner) failAttempt(in *inst, status engine.Status, text string, permane
 		Worker: in.Worker, StartedAt: ended.StartedAt, FinishedAt: o.now,
 	})
 	in.Attempt++
-	in.Run, in.StartedAt, in.Reason = 0, 0, engine.ReasonRetry
+	in.Run, in.StartedAt, in.Result, in.Reason = 0, 0, nil, engine.ReasonRetry
 	in.DueAt = o.now + max(after.Milliseconds(), 1)
 	in.Error = engine.CutText(text, engine.MaxError)
 	o.touch(in)
@@ -293,8 +302,8 @@ func (o *Owner) failAttempt(in *inst, status engine.Status, text string, permane
 // callOff ends everything that is on its way for the current attempt.
 func (o *Owner) callOff(in *inst) {
 	active := len(in.chunks) > 0
-	for _, c := range in.chunks {
-		o.release(in, c)
+	for _, n := range sortedKeys(in.chunks) {
+		o.release(in, in.chunks[n])
 	}
 	if active {
 		in.sh.effect(Order{App: in.app.Name, Control: broker.Control{Kind: broker.ControlStop, Instance: in.ID, Attempt: in.Attempt}})
@@ -303,8 +312,8 @@ func (o *Owner) callOff(in *inst) {
 		o.closeRun(in.run)
 	}
 	o.endBroadcast(in)
-	for k, t := range in.tasks {
-		if k.Kind != engine.TaskShare && !t.Status.Terminal() {
+	for _, k := range sortedTasks(in.tasks) {
+		if k.Kind != engine.TaskShare && !in.tasks[k].Status.Terminal() {
 			o.dropTask(in, k)
 		}
 	}
@@ -369,7 +378,10 @@ func (o *Owner) command(e Command) {
 	switch {
 	case e.Command.Kind != engine.CommandStop:
 	case o.Stop(e.Command.Target, "stopped by request"):
-	case !e.Loaded:
+	case !e.Loaded || o.outdated(e):
+		if _, ok := o.loading[e.Command.Target]; !ok {
+			o.loading[e.Command.Target] = false
+		}
 		o.after(Load{ID: e.Command.Target, Command: e.Command})
 		return
 	case e.Row != nil && e.Row.Instance.Status == engine.StatusWaiting && e.Row.Instance.Shard == sh.id:
@@ -380,6 +392,17 @@ func (o *Owner) command(e Command) {
 		}
 	}
 	sh.change.GoneCommands = append(sh.change.GoneCommands, e.Command.ID)
+}
+
+// outdated tells whether the row that came for a command may be older than what was decided
+// about the instance meanwhile.
+func (o *Owner) outdated(e Command) bool {
+	touched, ok := o.loading[e.Command.Target]
+	delete(o.loading, e.Command.Target)
+	if !ok || touched {
+		return true
+	}
+	return e.Row != nil && !e.Row.Instance.Status.Terminal() && e.Row.Instance.Status != engine.StatusWaiting
 }
 
 // lateLoaded keeps the result of a run that succeeded after its instance was final.

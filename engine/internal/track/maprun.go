@@ -41,9 +41,11 @@ type run struct {
 	failures      int  // rows of final failures
 
 	// What follows is not stored.
+	reduceAt int64 // no further attempt of the reduce before it
 	buf      []broker.Staged
 	reading  bool
-	more     bool // the stage may hold unread messages
+	readFrom uint64 // of the page being read
+	more     bool   // the stage may hold unread messages
 	staged   int64
 	inflight int
 	pace     float64 // ns a task, smoothed
@@ -140,9 +142,12 @@ func (r *run) unfinished(c *chunk) []int64 {
 }
 
 // emitted: the mapper has staged something.
-func (r *run) emitted(r0 int64, count int64) {
+func (r *run) emitted(n int64, count int64) {
 	r.more = true
-	if m := r.mappers[r0]; m != nil && count > m.emitted {
+	if count <= 0 {
+		return
+	}
+	if m := r.mapperOf(n); m != nil && count > m.emitted {
 		r.staged += count - m.emitted
 		m.emitted = count
 	}
@@ -151,15 +156,14 @@ func (r *run) emitted(r0 int64, count int64) {
 // feedRun feeds one chunk of the run. False if there is nothing to feed now.
 func (o *Owner) feedRun(r *run, window int) bool {
 	in := r.in
-	if r.closed || r.retrying > o.cfg.MaxRetrying || in.spec.Emit == workflow.EmitAtomic && !r.rootDone {
+	if r.closed || r.retrying > o.cfg.MaxRetrying {
 		return false
 	}
 	if in.Job != 0 && in.spec.Concurrency > 0 && o.jobs[in.Job] >= in.spec.Concurrency {
-		in.q.blocked = true
 		return false
 	}
 	msg, m, rp := o.front(r)
-	if in.run != r {
+	if r.closed {
 		return false // the run has failed
 	}
 	if len(r.buf) < readAhead {
@@ -213,7 +217,21 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 			r.pop(o, msg)
 			continue
 		}
+		if r.in.spec.Emit == workflow.EmitAtomic {
+			if !m.done {
+				return nil, nil, nil // which of its runs counts is not known yet
+			}
+			if msg.Token != m.token {
+				r.pop(o, msg)
+				continue
+			}
+		}
 		rp := m.replays[msg.Token]
+		if rp == nil && msg.First+int64(r.off) > m.accepted {
+			// After a gap: what lies before it is staged again further on.
+			r.pop(o, msg)
+			continue
+		}
 		if rp == nil {
 			rp = &replay{hash: hashSeed}
 			if msg.First > 0 || r.off > 0 {
@@ -289,8 +307,8 @@ func (o *Owner) readOn(r *run) {
 	if len(r.buf) > 0 {
 		from = r.buf[len(r.buf)-1].Seq + 1
 	}
-	r.reading, r.more = true, false
-	o.after(ReadStage{App: r.in.app.Name, Set: r.in.app.Set, Instance: r.in.ID, Run: r.id, From: max(from, 1), Max: readPage})
+	r.reading, r.more, r.readFrom = true, false, max(from, 1)
+	o.after(ReadStage{App: r.in.app.Name, Set: r.in.app.Set, Instance: r.in.ID, Run: r.id, From: r.readFrom, Max: readPage})
 }
 
 // staged takes in a page of the stage.
@@ -300,6 +318,9 @@ func (o *Owner) staged(e Staged) {
 		return
 	}
 	r := in.run
+	if !r.reading || e.From != r.readFrom {
+		return // asked for by an earlier owner of the run
+	}
 	r.reading = false
 	if e.Err != nil || len(e.Messages) >= e.Max {
 		r.more = true
@@ -322,7 +343,8 @@ func (o *Owner) staged(e Staged) {
 // missing: the stage has nothing more, but a finished mapper emitted more than that. Its
 // messages are lost: the run cannot be completed.
 func (o *Owner) missing(r *run) {
-	for n, m := range r.mappers {
+	for _, n := range sortedKeys(r.mappers) {
+		m := r.mappers[n]
 		if m.done && m.accepted < m.total {
 			o.failAttempt(r.in, engine.StatusFailed, fmt.Sprintf(
 				"the stage has lost items: task %d emitted %d, %d are left", n, m.total, m.accepted), false, 0)
@@ -399,19 +421,31 @@ func (o *Owner) rootSucceeded(in *inst, rep *broker.Report) {
 	r.rootDone, r.more = true, true
 	in.Result = rep.Result
 	o.touch(in)
-	o.mapped(r, 0, max(rep.Emitted, 0))
+	o.mapped(r, 0, max(rep.Emitted, 0), rep.Token)
 	r.touch(o)
 	o.heat(in.q)
 	o.runOver(r)
 }
 
-// mapped: a mapper has succeeded and emitted total items.
-func (o *Owner) mapped(r *run, n, total int64) {
-	m := r.mapperOf(n)
+// mapped: a mapper has succeeded and emitted total items in the run of it named by token.
+func (o *Owner) mapped(r *run, n, total int64, token uint64) {
+	m := r.mappers[n]
 	if m == nil {
 		return
 	}
-	r.emitted(n, total)
+	if total < m.accepted {
+		o.failAttempt(r.in, engine.StatusFailed, fmt.Sprintf(
+			"mapper is not repeatable: task %d ran again and emitted %d items, an earlier run of it %d; make it emit the same items in the same order, or set emit: atomic",
+			n, total, m.accepted), false, 0)
+		return
+	}
+	if total > m.emitted {
+		r.staged += total - m.emitted
+		m.emitted = total
+	}
+	if r.in.spec.Emit == workflow.EmitAtomic {
+		m.token = token
+	}
 	m.done, m.total = true, total
 	o.mapperDone(r, n, m)
 }
@@ -432,7 +466,7 @@ func (o *Owner) rootFailed(in *inst, status engine.Status, text string) {
 // runOver goes on when every mapper is finished and every accepted number is final.
 func (o *Owner) runOver(r *run) {
 	in := r.in
-	if in.run != r || r.closed || !r.rootDone || len(r.mappers) > 0 || r.retrying > 0 {
+	if o.insts[in.ID] != in || r.closed || !r.rootDone || len(r.mappers) > 0 || r.retrying > 0 || o.now < r.reduceAt {
 		return
 	}
 	total, failed := r.counts()
@@ -474,7 +508,7 @@ func (o *Owner) budgetText(r *run) string {
 func (r *run) firstError() string {
 	var best *taskRow
 	for k, t := range r.in.tasks {
-		if k.Kind == engine.TaskSub && t.Status == engine.TaskFailed && (best == nil || t.Number < best.Number) {
+		if k.Kind == engine.TaskSub && k.Run == r.id && t.Status == engine.TaskFailed && (best == nil || t.Number < best.Number) {
 			best = t
 		}
 	}

@@ -74,9 +74,14 @@ type Owner struct {
 	hot    []*queue // to be fed when the events at hand are handled
 	jobs   map[int64]int
 	timers timers
-	global []Effect
-	lists  []Listed // wait for reports
-	now    int64
+	dueAt  int64 // when something waiting becomes due, at the earliest; 0: nothing known
+	gains  uint64
+	// loading are instances that are being read for a command: whether one was touched
+	// meanwhile.
+	loading map[int64]bool
+	global  []Effect
+	lists   []Listed // wait for reports
+	now     int64
 	// tombs are instances that became final without passing through memory while a fetch
 	// was open, which may still bring their old row.
 	waits   map[engine.Queue]*waiting
@@ -92,30 +97,30 @@ func New(cfg Config, fleet Fleet, hooks Hooks) *Owner {
 	return &Owner{
 		cfg: cfg.withDefaults(), fleet: fleet, hooks: hooks,
 		insts: map[int64]*inst{}, queues: map[queueKey]*queue{}, hashes: map[engine.Queue][]*queue{},
-		jobs: map[int64]int{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{},
+		jobs: map[int64]int{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{}, loading: map[int64]bool{},
 	}
 }
 
 // inst is an instance on its way.
 type inst struct {
 	engine.Instance
-	app     *App
-	spec    *workflow.Spec
-	job     string
-	sh      *shard
-	q       *queue
-	fresh   bool // not yet inserted
-	dirty   bool
-	chunks  map[int64]*chunk // unfinished, of every phase
-	run     *run
-	bc      *broadcast
-	tasks   map[engine.TaskKey]*taskRow
-	timeout *timer
-	heard   int64 // last report about it
-	listed  int64 // last recovery
-	relist  bool  // a message of it is known to be lost
-	// excluded are workers that refused it.
-	excluded []string
+	app        *App
+	spec       *workflow.Spec
+	job        string
+	sh         *shard
+	q          *queue
+	fresh      bool // not yet inserted
+	dirty      bool
+	chunks     map[int64]*chunk // unfinished, of every phase
+	run        *run
+	bc         *broadcast
+	tasks      map[engine.TaskKey]*taskRow
+	timeout    *timer
+	heard      int64  // last report about it
+	listed     int64  // last recovery
+	relist     bool   // a message of it is known to be lost
+	listing    bool   // a listing is under way
+	checkpoint []byte // of the attempt before
 }
 
 // chunk is one chunk on its way.
@@ -155,6 +160,7 @@ type shard struct {
 	number int16
 	epoch  int64
 	gen    uint32
+	gained uint64 // when, counted in gains
 	cursor uint64
 	moved  bool // the cursor, since the last Change
 	reset  bool
@@ -256,9 +262,7 @@ func (o *Owner) NextWake() int64 {
 	if len(o.timers) > 0 {
 		earlier(o.timers[0].at)
 	}
-	for _, w := range o.waits {
-		earlier(w.nextDue)
-	}
+	earlier(o.dueAt)
 	return at
 }
 
@@ -341,7 +345,7 @@ func (s *shard) take(now int64) (Stored, bool) {
 func (o *Owner) MoveCursors() Batch {
 	var b Batch
 	for _, sh := range o.shards {
-		if sh != nil && sh.moved {
+		if sh != nil && sh.moved && !sh.pending() {
 			sh.moved = false
 			b.Changes = append(b.Changes, Stored{Gen: sh.gen, Change: engine.Change{
 				Fenced: true, Shard: sh.id, Owner: sh.number, Epoch: sh.epoch, Cursor: sh.cursor,
@@ -349,6 +353,12 @@ func (o *Owner) MoveCursors() Batch {
 		}
 	}
 	return b
+}
+
+// pending tells whether something of the shard waits to be taken: the cursor must not be
+// stored before it.
+func (s *shard) pending() bool {
+	return len(s.dirty)+len(s.runs)+len(s.tasks)+s.change.Rows() > 0 || s.reset
 }
 
 // Pending gives hooks the Change that the shard's next batch will store, to add rows of
@@ -420,6 +430,8 @@ func (o *Owner) gain(e Gained) {
 		id: st.Shard.Shard, number: e.Number, epoch: st.Shard.Epoch, gen: e.Gen,
 		cursor: st.Shard.Cursor, insts: map[int64]*inst{},
 	}
+	o.gains++
+	sh.gained = o.gains
 	o.shards[sh.id] = sh
 	o.readyAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500)
 	tasks := map[int64][]engine.Task{}
@@ -443,9 +455,9 @@ func (o *Owner) gain(e Gained) {
 		}
 	}
 	for _, w := range o.waits {
-		w.backlog = true
+		w.backlog, w.again = true, true
 	}
-	for _, q := range o.queues {
+	for _, q := range o.sorted() {
 		o.heat(q)
 	}
 	o.sweepAt = o.now
@@ -462,7 +474,10 @@ func (o *Owner) adopt(sh *shard, row Row) *inst {
 		in.app = &App{ID: in.Instance.App}
 	}
 	in.q = o.queue(in.app, in.Lane, in.Pool)
-	in.chunks = map[int64]*chunk{}
+	in.chunks, in.checkpoint = map[int64]*chunk{}, row.Checkpoint
+	if _, ok := o.loading[in.ID]; ok {
+		o.loading[in.ID] = true
+	}
 	o.insts[in.ID] = in
 	sh.insts[in.ID] = in
 	return in
@@ -475,29 +490,38 @@ func (o *Owner) lose(id uint8) {
 		return
 	}
 	o.shards[id] = nil
-	for _, in := range sh.insts {
-		o.forget(in)
+	for target := range o.loading {
+		o.loading[target] = true
+	}
+	for _, id := range sortedKeys(sh.insts) {
+		o.forget(sh.insts[id])
 	}
 	for _, a := range sh.asks {
 		o.after(Answer{Reply: a.Reply, With: &broker.AskReply{Verdict: broker.VerdictRetry}})
 	}
 	for _, e := range sh.out {
-		if w, ok := e.(Wake); ok {
-			o.after(Wake{Done: w.Done, Err: engine.ErrFenced})
+		switch e := e.(type) {
+		case Wake:
+			o.after(Wake{Done: e.Done, Err: engine.ErrFenced})
+		case Answer:
+			o.after(Answer{Reply: e.Reply, With: &broker.AskReply{Verdict: broker.VerdictRetry}})
 		}
 	}
 }
 
 // forget takes an instance out of memory and gives back what it held.
 func (o *Owner) forget(in *inst) {
-	for _, c := range in.chunks {
-		o.release(in, c)
+	for _, n := range sortedKeys(in.chunks) {
+		o.release(in, in.chunks[n])
 	}
 	if in.run != nil {
 		in.q.runs = slices.DeleteFunc(in.q.runs, func(r *run) bool { return r == in.run })
 	}
 	o.cancel(in.timeout)
 	in.timeout = nil
+	if _, ok := o.loading[in.ID]; ok {
+		o.loading[in.ID] = true
+	}
 	delete(o.insts, in.ID)
 	delete(in.sh.insts, in.ID)
 }

@@ -1,6 +1,10 @@
 package track
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/workflow"
 )
@@ -32,8 +36,10 @@ type waiting struct {
 	nextDue  int64 // when the next one is due; 0 unknown
 	fetching bool
 	after    engine.WaitingPos
-	passing  bool // this pass held something back
-	again    bool // something due came while a page was being read
+	passing  bool   // this pass held something back
+	rewind   bool   // the pass is to begin again at the head
+	seen     uint64 // shards gained until the page was asked for
+	again    bool   // something due came while a page was being read
 }
 
 const (
@@ -144,21 +150,27 @@ func (o *Owner) fetch(w *waiting, sweep bool) {
 	if !w.backlog || w.fetching {
 		return
 	}
-	room, known := 0, false
+	room, known, idle := 0, false, true
 	for _, q := range o.hashes[w.hash] {
-		known = true
-		room += max(o.window(q)-q.inflight, 0)
+		window := o.window(q)
+		known, idle = true, idle && window == 0
+		room += max(window-q.inflight, 0)
 	}
 	switch {
+	case room > 0 && w.passing:
+		// The rows at hand are held back by a limit: look further than there is room.
+		room = min(max(room, fetchProbe), fetchMost)
 	case room > 0:
-		// Rows that a limit holds back are passed over, so a little more is read.
 		room = min(room, fetchMost)
-	case !known || sweep:
+	case !known || sweep && idle:
 		room = fetchProbe
 	default:
 		return
 	}
-	w.fetching, w.again = true, false
+	if w.rewind {
+		w.after, w.passing, w.rewind = engine.WaitingPos{}, false, false
+	}
+	w.fetching, w.again, w.seen = true, false, o.gains
 	o.fetches++
 	o.after(Fetch{Queue: w.hash, Shards: o.owned(), Due: o.now, After: w.after, Limit: room})
 }
@@ -186,6 +198,9 @@ func (o *Owner) fetched(e Fetched) {
 	for _, row := range e.Rows {
 		sh := o.shards[row.Instance.Shard]
 		_, dead := o.tombs[row.Instance.ID]
+		if sh != nil && sh.gained > w.seen {
+			w.again, sh = true, nil // read before the shard was this owner's
+		}
 		if sh == nil || dead || o.insts[row.Instance.ID] != nil || row.Instance.Status != engine.StatusWaiting {
 			continue
 		}
@@ -212,12 +227,14 @@ func (o *Owner) fetched(e Fetched) {
 		clear(o.tombs)
 	}
 	switch {
-	case full: // begin again at the head when there is room
-		w.after, w.passing = engine.WaitingPos{}, false
+	case full: // goes on here when there is room; the sweep begins again at the head
+		if !w.passing {
+			w.after = engine.WaitingPos{}
+		}
 	case len(e.Rows) < e.Limit: // the end of the pass
 		w.backlog = w.again
 		held := w.passing
-		w.after, w.passing = engine.WaitingPos{}, false
+		w.after, w.passing, w.rewind = engine.WaitingPos{}, false, false
 		if held {
 			// Something is held back; a freed limit, a new worker or the sweep looks again.
 			for _, q := range o.hashes[w.hash] {
@@ -234,9 +251,7 @@ func (o *Owner) fetched(e Fetched) {
 func (o *Owner) heads(heads []engine.QueueHead) {
 	for _, h := range heads {
 		w := o.waiting(h.Queue)
-		if w.nextDue == 0 || h.DueAt < w.nextDue {
-			w.nextDue = h.DueAt
-		}
+		o.dueLater(w, h.DueAt)
 		o.fetch(w, true)
 	}
 	o.due()
@@ -244,7 +259,15 @@ func (o *Owner) heads(heads []engine.QueueHead) {
 
 // due marks the queues whose next instance has become due.
 func (o *Owner) due() {
-	for _, w := range o.waits {
+	if o.dueAt == 0 || o.dueAt > o.now {
+		return
+	}
+	o.dueAt = 0
+	for _, hash := range sortedKeys(o.waits) {
+		w := o.waits[hash]
+		if w.nextDue > o.now && (o.dueAt == 0 || w.nextDue < o.dueAt) {
+			o.dueAt = w.nextDue
+		}
 		if w.nextDue > 0 && w.nextDue <= o.now {
 			w.nextDue = 0
 			if !w.backlog {
@@ -255,14 +278,24 @@ func (o *Owner) due() {
 	}
 }
 
-// waits notes that an instance waits in SQL.
+// dueLater notes when something becomes due.
+func (o *Owner) dueLater(w *waiting, at int64) {
+	if w.nextDue == 0 || at < w.nextDue {
+		w.nextDue = at
+	}
+	if o.dueAt == 0 || at < o.dueAt {
+		o.dueAt = max(at, 1)
+	}
+}
+
+// noteWaiting notes that an instance waits in SQL.
 func (o *Owner) noteWaiting(in *inst) {
 	w := in.q.wait
 	if in.DueAt <= o.now {
 		w.backlog, w.again = true, true
 		o.heat(in.q)
-	} else if w.nextDue == 0 || in.DueAt < w.nextDue {
-		w.nextDue = in.DueAt
+	} else {
+		o.dueLater(w, in.DueAt)
 	}
 }
 
@@ -316,9 +349,16 @@ func (o *Owner) hold(in *inst, c *chunk) {
 	}
 }
 
+// sorted are all queues in a fixed order: what the owner does depends on its events alone.
+func (o *Owner) sorted() []*queue {
+	return slices.SortedFunc(maps.Values(o.queues), func(a, b *queue) int {
+		return cmp.Or(cmp.Compare(a.key.app, b.key.app), cmp.Compare(a.key.lane, b.key.lane), cmp.Compare(a.key.pool, b.key.pool))
+	})
+}
+
 // workerNews looks again at everything of the app that waits for a worker.
 func (o *Owner) workerNews(app string) {
-	for _, q := range o.queues {
+	for _, q := range o.sorted() {
 		if q.app.Name == app {
 			o.unblock(q)
 		}
@@ -328,12 +368,13 @@ func (o *Owner) workerNews(app string) {
 // sweep is what the clock brings once a second: queues are looked at again, and instances
 // that were silent for long are recovered.
 func (o *Owner) sweep() {
-	for _, q := range o.queues {
+	for _, q := range o.sorted() {
+		q.wait.rewind = q.wait.passing
 		o.unblock(q)
 	}
 	o.due()
-	for _, w := range o.waits {
-		o.fetch(w, true)
+	for _, hash := range sortedKeys(o.waits) {
+		o.fetch(o.waits[hash], true)
 	}
 	o.recoverSilent()
 	o.asksAgain()

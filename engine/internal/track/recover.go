@@ -19,7 +19,11 @@ func (o *Owner) recover(ids []int64) {
 		if in == nil {
 			continue
 		}
-		in.listed, in.relist = o.now, false
+		if in.listing && o.now-in.listed < o.cfg.Silent {
+			in.relist = true // once that one is answered
+			continue
+		}
+		in.listed, in.listing, in.relist = o.now, true, false
 		l := lists[in.app.ID]
 		if l == nil {
 			l = &List{App: in.app}
@@ -45,7 +49,7 @@ func (o *Owner) recover(ids []int64) {
 func (o *Owner) recoverAll() {
 	o.readyAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500)
 	o.recover(sortedKeys(o.insts))
-	for _, q := range o.queues {
+	for _, q := range o.sorted() {
 		o.unblock(q)
 	}
 }
@@ -54,14 +58,17 @@ func (o *Owner) recoverAll() {
 // those of which a message is known to be lost.
 func (o *Owner) recoverSilent() {
 	var ids []int64
-	for id, in := range o.insts {
+	for _, id := range sortedKeys(o.insts) {
+		in := o.insts[id]
+		if in == nil {
+			continue
+		}
 		quiet := o.now-max(in.heard, in.listed) > o.cfg.Silent
 		if quiet || in.relist && o.now-in.listed >= 1000 {
 			ids = append(ids, id)
 		}
 		o.absent(in)
 	}
-	slices.Sort(ids)
 	o.recover(ids)
 }
 
@@ -77,7 +84,7 @@ func (o *Owner) listed(e Listed) {
 	if e.Err != nil {
 		for _, id := range e.Instances {
 			if in := o.insts[id]; in != nil {
-				in.relist = true
+				in.relist, in.listing = true, false
 			}
 		}
 		return
@@ -90,6 +97,7 @@ func (o *Owner) listed(e Listed) {
 	}
 	for _, id := range e.Instances {
 		if in := o.insts[id]; in != nil {
+			in.listing = false
 			o.resend(in, e.Present[id])
 		}
 	}
@@ -147,6 +155,12 @@ func (o *Owner) byRequest(in *inst, c *chunk) bool {
 // revive rebuilds what was on its way from the stored rows.
 func (o *Owner) revive(in *inst, row engine.MapRun, tasks []engine.Task) {
 	for _, t := range tasks {
+		if t.Run != max(in.Run, in.Attempt) { // an earlier attempt's
+			if t.Kind == engine.TaskRoot && t.Run == in.Attempt-1 {
+				in.checkpoint = t.Checkpoint
+			}
+			continue
+		}
 		if in.tasks == nil {
 			in.tasks = map[engine.TaskKey]*taskRow{}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/workflow"
 )
 
 const deadPayload = 64 << 10
@@ -47,11 +48,7 @@ func (o *Owner) resetCursor(e CursorReset) {
 		return
 	}
 	sh.cursor, sh.reset = e.End, true
-	var ids []int64
-	for id := range sh.insts {
-		ids = append(ids, id)
-	}
-	o.recover(ids)
+	o.recover(sortedKeys(sh.insts))
 	o.caughtUp(sh)
 }
 
@@ -130,7 +127,7 @@ func (o *Owner) stale(r *broker.Report) {
 func (o *Owner) succeeded(in *inst, c *chunk, who Target, r *broker.Report) {
 	if r.Phase == phaseSub {
 		if in.run != nil && in.run.id == r.Run {
-			o.subSucceeded(in, c, r)
+			o.subSucceeded(in, c, who, r)
 		}
 		return
 	}
@@ -178,7 +175,7 @@ func (o *Owner) failed(in *inst, c *chunk, who Target, r *broker.Report) {
 		return
 	}
 	switch {
-	case r.Error.Kind == broker.ErrorStopped:
+	case r.Error.Kind == broker.ErrorStopped && r.Phase != phaseShare:
 		// Stopped by an order that this owner has not given for this attempt: an earlier
 		// owner's, or the worker's own end. It runs again.
 		o.again(in, c)
@@ -186,6 +183,9 @@ func (o *Owner) failed(in *inst, c *chunk, who Target, r *broker.Report) {
 		// The stage was full. The room is others' work; it costs no attempt.
 		o.resendLater(in, c, 1000)
 	default:
+		if r.Phase == phaseRoot && in.run != nil && in.spec.Emit != workflow.EmitAtomic {
+			in.run.emitted(0, r.Emitted)
+		}
 		o.failChunk(in, c, r.Error, true)
 	}
 }
@@ -238,7 +238,6 @@ func (o *Owner) refused(in *inst, c *chunk, who Target, r *broker.Report) {
 	if !slices.Contains(c.exclude, who.Worker) {
 		c.exclude = append(c.exclude, who.Worker)
 	}
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
 	o.again(in, c)
 }
 
@@ -256,13 +255,19 @@ func (o *Owner) returned(in *inst, c *chunk, who Target, r *broker.Report) {
 		o.broadcastFailed(in, c, broker.TaskError{Kind: broker.ErrorFailed, Message: "the worker drained before it ran its share"}, engine.TaskLost)
 		return
 	}
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
 	o.again(in, c)
+}
+
+// nobodys: nobody runs the chunk now, so nobody can be late with it.
+func (o *Owner) nobodys(c *chunk) {
+	c.holder, c.worker, c.accepted = Target{}, Target{}, false
+	o.cancel(c.timeout)
+	c.timeout = nil
 }
 
 // again sends a chunk that is nobody's once more.
 func (o *Owner) again(in *inst, c *chunk) {
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
+	o.nobodys(c)
 	o.stats.Repeated++
 	if c.phase == phaseSub {
 		o.reread(in, c)
@@ -275,7 +280,7 @@ func (o *Owner) again(in *inst, c *chunk) {
 // is; false if it was split or has failed.
 func (o *Owner) lostRun(in *inst, c *chunk) bool {
 	c.lost++
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
+	o.nobodys(c)
 	if c.phase == phaseSub {
 		in.run.touch(o)
 		if c.count > 1 && c.lost >= o.cfg.MaxLost-1 {
@@ -297,13 +302,18 @@ func (o *Owner) checkpoint(in *inst, c *chunk, who Target, r *broker.Report) {
 		o.stats.Stale++
 		return
 	}
-	t := o.task(in, taskKey(in, c.phase, r.Numbers[0]))
+	n := r.Numbers[0]
+	if !c.has(n) || c.phase == phaseSub && in.run.final(n) {
+		o.stats.Stale++ // it has moved on to another run
+		return
+	}
+	t := o.task(in, taskKey(in, c.phase, n))
 	if moveTask(t, engine.TaskRunning) {
 		t.StartedAt = o.now
 	}
 	t.Worker, t.Incarnation, t.Checkpoint, t.Attempt = who.Worker, who.Incarnation, slices.Clone(r.Result), max(r.TaskAttempt, 1)
 	if c.phase == phaseSub {
-		t.StageSeq, t.StageOff = c.seq, c.off+int32(r.Numbers[0]-c.first)
+		t.StageSeq, t.StageOff = c.seq, c.off+int32(n-c.first)
 	}
 }
 
@@ -327,14 +337,15 @@ func (o *Owner) reduceFailed(in *inst, c *chunk, e broker.TaskError, permanent b
 		after = engine.RetryDelay(in.spec.TaskRetry, r.reduceAttempt, in.ID)
 	}
 	r.reduceAttempt++
+	r.reduceAt = o.now + max(after.Milliseconds(), 1)
 	in.Error = engine.CutText(text, engine.MaxError)
 	o.touch(in)
-	o.at(&timer{at: o.now + max(after.Milliseconds(), 1), kind: timerReduce, instance: in.ID, attempt: in.Attempt})
+	o.at(&timer{at: r.reduceAt, kind: timerReduce, instance: in.ID, attempt: in.Attempt})
 	r.touch(o)
 }
 
 // resendLater sends a chunk again that nobody holds, after a pause.
 func (o *Owner) resendLater(in *inst, c *chunk, ms int64) {
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
+	o.nobodys(c)
 	o.at(&timer{at: o.now + ms, kind: timerAgain, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})
 }

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
@@ -97,6 +100,9 @@ func (r *run) decode(o *Owner, state []byte) error {
 	}
 	d := reader{b: state[1:]}
 	r.next, r.seq, r.off, r.chunkNo = int64(d.u()), d.u(), int32(d.u()), int64(d.u())
+	if r.next < 1 || r.next > math.MaxUint32 || r.off < 0 || r.chunkNo < 0 {
+		return fmt.Errorf("position %d: %w", r.next, errRunState)
+	}
 	r.rootDone, r.rootStatus, r.mapFailed = d.u() == 1, engine.Status(d.u()), d.u() == 1
 	r.reduceAttempt, r.reducing = int32(d.u()), d.u() == 1
 	r.rootFailed = string(d.blob())
@@ -122,21 +128,36 @@ func (r *run) decode(o *Owner, state []byte) error {
 			}
 			c.moved[c.first+int64(d.u())] = true
 		}
+		if c.first < 1 || c.count < 1 || c.count > broker.MaxChunkTasks || c.first+c.count > r.next || c.off < 0 {
+			return fmt.Errorf("a chunk of %d from %d: %w", c.count, c.first, errRunState)
+		}
 		subs = append(subs, c)
 	}
 	for _, m := range []interface {
 		UnmarshalBinary([]byte) error
+		Validate() error
 	}{r.finished, r.failed, r.accepted} {
 		p := d.blob()
 		if d.bad {
 			return errRunState
 		}
 		if err := m.UnmarshalBinary(bytes.Clone(p)); err != nil {
-			return fmt.Errorf("bitmap: %w", err)
+			return fmt.Errorf("bitmap: %w: %w", errRunState, err)
+		}
+		if err := m.Validate(); err != nil && len(p) > 0 {
+			return fmt.Errorf("bitmap: %w: %w", errRunState, err)
 		}
 	}
-	if d.bad {
+	if d.bad || len(d.b) > 0 {
 		return errRunState
+	}
+	for _, m := range []*roaring.Bitmap{r.finished, r.failed} {
+		if !m.IsEmpty() && (m.Minimum() < 1 || int64(m.Maximum()) >= r.next) {
+			return fmt.Errorf("number %d of %d: %w", m.Maximum(), r.next-1, errRunState)
+		}
+	}
+	if r.finished.Intersects(r.failed) {
+		return fmt.Errorf("a number is finished and failed: %w", errRunState)
 	}
 	for _, c := range subs {
 		c.left = int64(len(r.unfinished(c)))

@@ -12,10 +12,18 @@ import (
 // subSucceeded takes in numbers that succeeded. Values count as a whole message or not at
 // all: if one of its numbers is final already, the message is refused and the others run
 // again.
-func (o *Owner) subSucceeded(in *inst, c *chunk, rep *broker.Report) {
+func (o *Owner) subSucceeded(in *inst, c *chunk, who Target, rep *broker.Report) {
 	r := in.run
+	numbers := rep.Numbers
+	if len(numbers) == 0 {
+		if c == nil {
+			o.stats.Stale++
+			return
+		}
+		numbers = c.numbers()
+	}
 	var open []int64
-	for _, n := range rep.Numbers {
+	for _, n := range numbers {
 		if n <= 0 || n >= r.next {
 			o.stats.Stale++
 			return
@@ -26,8 +34,9 @@ func (o *Owner) subSucceeded(in *inst, c *chunk, rep *broker.Report) {
 	}
 	if c != nil {
 		c.spent += int64(rep.Duration)
-		if len(rep.Numbers) > 0 {
-			r.paced(int64(rep.Duration) / int64(len(rep.Numbers)))
+		r.paced(int64(rep.Duration) / int64(len(numbers)))
+		if c.holder.Worker == "" {
+			o.began(in, c, who)
 		}
 		o.watchTask(in, c)
 	}
@@ -36,9 +45,12 @@ func (o *Owner) subSucceeded(in *inst, c *chunk, rep *broker.Report) {
 		return
 	}
 	if in.spec.Mode == workflow.MapReduce {
-		if len(open) < len(rep.Numbers) {
+		if len(open) < len(numbers) || rep.ResultSeq == 0 {
+			// Another run that holds the open ones now will report them itself.
 			o.stats.Stale++
-			o.refeed(in, c, open)
+			if c != nil && c.holder == who {
+				o.refeed(in, c, open)
+			}
 			return
 		}
 		r.accepted.Add(rep.ResultSeq)
@@ -53,16 +65,18 @@ func (o *Owner) subSucceeded(in *inst, c *chunk, rep *broker.Report) {
 			o.dropTask(in, t.TaskKey)
 		}
 	}
-	if len(open) == 1 && rep.Emitted >= 0 {
+	for _, n := range open {
 		// A sub-task that mapped further. Its state may be new: its number is final now, so
 		// it is begun here rather than by its first message.
-		n := open[0]
-		if r.mappers[n] == nil && rep.Emitted > 0 {
+		emitted := max(rep.Emitted, 0)
+		if r.mappers[n] == nil && emitted > 0 && len(open) == 1 {
 			r.mappers[n] = newMapper()
 		}
-		o.mapped(r, n, rep.Emitted)
-		r.more = true
-		o.heat(in.q)
+		if r.mappers[n] != nil {
+			o.mapped(r, n, emitted, rep.Token)
+			r.more = true
+			o.heat(in.q)
+		}
 	}
 	r.touch(o)
 	o.runOver(r)
@@ -91,6 +105,15 @@ func (o *Owner) settle(in *inst, c *chunk, n int64) {
 }
 
 func (c *chunk) has(n int64) bool { return n >= c.first && n < c.first+c.count && !c.moved[n] }
+
+// numbers are all numbers of the chunk: every message of it carries all of them.
+func (c *chunk) numbers() []int64 {
+	ns := make([]int64, c.count)
+	for i := range ns {
+		ns[i] = c.first + int64(i)
+	}
+	return ns
+}
 
 // done lets a chunk of sub-tasks go.
 func (o *Owner) done(in *inst, c *chunk) {
@@ -137,8 +160,7 @@ func (o *Owner) refeed(in *inst, c *chunk, ns []int64) {
 		for k < len(ns) && ns[k] == ns[0]+int64(k) {
 			k++
 		}
-		x := o.newSub(in, ns[0], int64(k), c.seq, c.off+int32(ns[0]-c.first), c.attempt)
-		x.lost = c.lost
+		x := o.part(in, c, ns[0], int64(k))
 		o.moveOut(in, c, ns[:k])
 		o.stats.Repeated += int64(k)
 		o.reread(in, x)
@@ -146,14 +168,23 @@ func (o *Owner) refeed(in *inst, c *chunk, ns []int64) {
 	}
 }
 
+// part makes a chunk of some of the numbers of c. How often c was lost says little about
+// one of its tasks: a task that travels alone begins to count anew.
+func (o *Owner) part(in *inst, c *chunk, first, count int64) *chunk {
+	x := o.newSub(in, first, count, c.seq, c.off+int32(first-c.first), c.attempt)
+	if count > 1 || c.count == 1 {
+		x.lost = c.lost
+	}
+	x.exclude = slices.Clone(c.exclude)
+	return x
+}
+
 // split sends every unfinished task of a chunk on its own, so that the one that kills its
 // worker is found.
 func (o *Owner) split(in *inst, c *chunk) {
 	ns := in.run.unfinished(c)
 	for _, n := range ns {
-		x := o.newSub(in, n, 1, c.seq, c.off+int32(n-c.first), c.attempt)
-		x.lost = c.lost
-		o.reread(in, x)
+		o.reread(in, o.part(in, c, n, 1))
 	}
 	o.stats.Repeated += int64(len(ns))
 	o.moveOut(in, c, ns)
@@ -191,6 +222,9 @@ func (o *Owner) subFailed(in *inst, c *chunk, n int64, attempt int32, e broker.T
 		o.later(in, c, n, attempt+1, ms, e)
 		return
 	}
+	if rep != nil && rep.Emitted > 0 {
+		r.emitted(n, rep.Emitted)
+	}
 	r.failed.Add(uint32(n))
 	if m := r.mappers[n]; m != nil {
 		r.mapFailed, r.more = true, true
@@ -202,12 +236,11 @@ func (o *Owner) subFailed(in *inst, c *chunk, n int64, attempt int32, e broker.T
 		text += "\n" + e.Stack
 	}
 	k := taskKey(in, phaseSub, n)
+	counted := in.tasks[k] != nil && in.tasks[k].Status == engine.TaskWaiting && in.tasks[k].NextTryAt > 0
 	if in.tasks[k] != nil || r.failures < o.cfg.MaxFailedRows {
-		if in.tasks[k] == nil {
-			r.failures++
-		}
+		r.failures++
 		t := o.task(in, k)
-		if t.Status == engine.TaskWaiting && t.NextTryAt > 0 {
+		if counted {
 			r.retrying--
 		}
 		moveTask(t, engine.TaskFailed)
@@ -232,7 +265,10 @@ func (o *Owner) subFailed(in *inst, c *chunk, n int64, attempt int32, e broker.T
 func (o *Owner) later(in *inst, c *chunk, n int64, attempt int32, ms int64, e broker.TaskError) {
 	t := o.task(in, taskKey(in, phaseSub, n))
 	moveTask(t, engine.TaskWaiting)
-	t.Attempt, t.NextTryAt, t.Lost = attempt, o.now+max(ms, 1), c.lost
+	t.Attempt, t.NextTryAt, t.Lost = attempt, o.now+max(ms, 1), 0
+	if c.count == 1 {
+		t.Lost = c.lost
+	}
 	t.StageSeq, t.StageOff = c.seq, c.off+int32(n-c.first)
 	t.Error, t.Worker = engine.CutText(e.Message, engine.MaxError), c.holder.Worker
 	in.run.retrying++
@@ -279,31 +315,49 @@ func (o *Owner) restaged(e Restaged) {
 	chunks := r.rereads[e.Seq]
 	delete(r.rereads, e.Seq)
 	for _, c := range chunks {
-		if in.run != r || in.chunks[c.key.Chunk] != c || !c.unsent {
+		if in.chunks[c.key.Chunk] != c || !c.unsent || c.holder.Worker != "" {
 			continue
 		}
 		if e.Err != nil {
 			o.resendLater(in, c, 500)
 			continue
 		}
-		var tasks []broker.Task
-		for _, n := range r.unfinished(c) {
-			i := int(c.off) + int(n-c.first)
-			if e.Message == nil || i >= len(e.Message.Items) {
-				break
-			}
-			t := broker.Task{Number: n, Attempt: c.attempt, Item: e.Message.Items[i]}
-			if row := in.tasks[taskKey(in, phaseSub, n)]; row != nil {
-				t.Checkpoint = row.Checkpoint
-			}
-			tasks = append(tasks, t)
-		}
-		if len(tasks) == 0 {
+		if e.Message == nil || int64(c.off)+c.count > int64(len(e.Message.Items)) {
 			o.failChunk(in, c, broker.TaskError{Kind: broker.ErrorPermanent, Message: fmt.Sprintf("the stage has lost message %d with the task's item", e.Seq)}, false)
 			continue
 		}
-		wire := o.message(in, c, tasks)
-		wire.Name = e.Message.Name
-		o.dispatch(in, c, wire)
+		for _, x := range o.whole(in, c) {
+			var tasks []broker.Task
+			for _, n := range x.numbers() {
+				t := broker.Task{Number: n, Attempt: x.attempt, Item: e.Message.Items[int64(x.off)+n-x.first]}
+				if row := in.tasks[taskKey(in, phaseSub, n)]; row != nil {
+					t.Checkpoint = row.Checkpoint
+				}
+				tasks = append(tasks, t)
+			}
+			wire := o.message(in, x, tasks)
+			wire.Name = e.Message.Name
+			o.dispatch(in, x, wire)
+		}
 	}
+}
+
+// whole is the chunk if all of it is to be sent; else chunks of what is left of it, because
+// a worker may report "the whole chunk", which must mean the same for every message of it.
+func (o *Owner) whole(in *inst, c *chunk) []*chunk {
+	ns := in.run.unfinished(c)
+	if int64(len(ns)) == c.count {
+		return []*chunk{c}
+	}
+	var parts []*chunk
+	for rest := ns; len(rest) > 0; {
+		k := 1
+		for k < len(rest) && rest[k] == rest[0]+int64(k) {
+			k++
+		}
+		parts = append(parts, o.part(in, c, rest[0], int64(k)))
+		rest = rest[k:]
+	}
+	o.moveOut(in, c, ns)
+	return parts
 }
