@@ -317,3 +317,21 @@ func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
+
+// heard is a copy of what the worker has reported so far, and beats of its beats.
+func (b *bench) heard() []broker.Report {
+	b.f.mu.Lock()
+	defer b.f.mu.Unlock()
+	return append([]broker.Report(nil), b.f.reports...)
+}
+
+func (b *bench) beats() []broker.Beat {
+	b.f.mu.Lock()
+	defer b.f.mu.Unlock()
+	return append([]broker.Beat(nil), b.f.beats...)
+}
+
+func (b *bench) lastBeat() broker.Beat {
+	all := b.beats()
+	return all[len(all)-1]
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,11 +295,12 @@ func TestRun_accounts_every_number_once(t *testing.T) {
 func TestReporter_keeps_reports_while_the_broker_is_away(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		away := true
+		var away atomic.Bool
+		away.Store(true)
 		big := Func(func(context.Context, *Task) (any, error) { return strings.Repeat("x", 400<<10), nil })
 		b := start(t, big, 4, func(f *fake, _ *Config) {
 			f.reportFn = func(context.Context, *broker.ReportBatch) error {
-				if away {
+				if away.Load() {
 					return broker.ErrUnavailable
 				}
 				return nil
@@ -317,7 +319,7 @@ func TestReporter_keeps_reports_while_the_broker_is_away(t *testing.T) {
 			require.Zero(t, acks)
 			require.Empty(t, naks)
 		}
-		away = false
+		away.Store(false)
 		pass(5 * time.Second)
 		require.Len(t, b.kinds(broker.ReportSucceeded), len(sent))
 		for _, m := range sent {

@@ -93,7 +93,7 @@ func TestWorker_registers_as_long_as_it_takes(t *testing.T) {
 		})
 		pass(time.Minute)
 		require.Equal(t, 5, b.f.offered)
-		require.NotEmpty(t, b.f.beats)
+		require.NotEmpty(t, b.beats())
 		b.f.options.OnUp() // the connection was lost and is back: registered anew
 		synctest.Wait()
 		require.Equal(t, 6, b.f.offered)
@@ -122,7 +122,7 @@ func TestWorker_keeps_in_progress_what_it_holds(t *testing.T) {
 		pass(21 * time.Second) // AckWait is 8 s
 		_, _, alive := m.said()
 		require.Equal(t, 10, alive)
-		require.Equal(t, 1, b.f.beats[len(b.f.beats)-1].Busy)
+		require.Equal(t, 1, b.lastBeat().Busy)
 		close(g.let)
 		b.end()
 	})
@@ -227,7 +227,7 @@ func TestWorker_does_as_the_owner_says(t *testing.T) {
 			synctest.Wait()
 			acks, _, _ := m.said()
 			require.Equal(t, 1, acks)
-			require.Empty(t, b.f.reports)
+			require.Empty(t, b.heard())
 			b.end()
 		})
 	})
@@ -266,7 +266,7 @@ func TestWorker_does_as_the_owner_says(t *testing.T) {
 			require.Zero(t, acks)
 			require.Empty(t, naks)
 			require.NotZero(t, alive, "kept in progress while asking")
-			require.Empty(t, b.f.reports, "never runs on a guess")
+			require.Empty(t, b.heard(), "never runs on a guess")
 			pass(time.Minute)
 			require.Len(t, b.kinds(broker.ReportSucceeded), 1)
 			b.end()
@@ -429,10 +429,10 @@ func TestWorker_drains(t *testing.T) {
 		require.Equal(t, broker.DirectedRefused, b.f.directed(rootChunk(4)))
 		require.True(t, b.f.pullers["high/any"].closed)
 
-		n := len(b.f.beats)
+		n := len(b.beats())
 		pass(20 * time.Second)
-		require.Greater(t, len(b.f.beats), n+8, "it beats on")
-		last := b.f.beats[len(b.f.beats)-1]
+		require.Greater(t, len(b.beats()), n+8, "it beats on")
+		last := b.lastBeat()
 		require.True(t, last.Draining)
 		require.Len(t, last.Held, 1)
 		_, _, alive := chunk.said()
@@ -443,7 +443,7 @@ func TestWorker_drains(t *testing.T) {
 		acks, _, _ := chunk.said()
 		require.Equal(t, 1, acks)
 		require.Equal(t, []int64{1}, numbers(b.kinds(broker.ReportSucceeded)))
-		require.Empty(t, b.f.beats[len(b.f.beats)-1].Held)
+		require.Empty(t, b.lastBeat().Held)
 	})
 }
 
@@ -584,10 +584,10 @@ func TestWorker_times_tasks_out(t *testing.T) {
 		require.Zero(t, b.w.Stats().Busy, "the slot is free again")
 		acks, _, _ := m.said()
 		require.Equal(t, 1, acks)
-		n := len(b.f.reports)
+		n := len(b.heard())
 		close(free) // what it still brings is dropped
 		synctest.Wait()
-		require.Len(t, b.f.reports, n)
+		require.Len(t, b.heard(), n)
 		require.Zero(t, b.w.left.Load())
 		b.end()
 	})
