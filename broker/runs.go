@@ -68,9 +68,9 @@ func (b *Broker) TaskCounts(ctx context.Context, app, set string) (map[int64]int
 	return out, nil
 }
 
-// TaskList lists the chunks of one instance in the task stream, until their number equals
-// what the stream's leader counts; ErrUnavailable if it does not before ctx ends (5 s
-// without a deadline). A chunk that cannot be decoded is not listed.
+// TaskList lists the chunks of one instance in the task stream, until they are all that the
+// stream's leader counts; ErrUnavailable if they are not before ctx ends (5 s without a
+// deadline). Chunks acked meanwhile may still be listed. A chunk that cannot be decoded is not listed.
 func (b *Broker) TaskList(ctx context.Context, app, set string, instance int64) ([]ChunkKey, error) {
 	if err := checkApp(app, set); err != nil {
 		return nil, err
@@ -97,12 +97,14 @@ func (b *Broker) TaskList(ctx context.Context, app, set string, instance int64) 
 		if err != nil {
 			return nil, err
 		}
-		// A reader may lag behind the leader: what it does not show is not gone.
+		// A replica that answers reads may lag behind the leader: what it does not show is
+		// not gone. With one replica the leader itself answered, and fewer than were read
+		// means that some have been acked since.
 		n, err := b.l.count(ctx, stream, filter)
 		if err != nil {
 			return nil, err
 		}
-		if n == seen {
+		if n == seen || n < seen && b.c.Replicas == 1 {
 			return out, nil
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {

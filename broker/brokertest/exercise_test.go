@@ -11,7 +11,10 @@ import (
 	"github.com/fanjet/fanjet/broker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	serveIfChild()
+	goleak.VerifyTestMain(m)
+}
 
 func TestBothEnds(t *testing.T) {
 	Exercise(t, func(t testing.TB, c broker.Config) (*broker.Broker, *broker.Client) {
