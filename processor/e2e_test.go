@@ -391,3 +391,85 @@ func TestEndToEnd_drain(t *testing.T) {
 	require.Equal(t, []int64{1}, o.next(broker.ReportSucceeded, broker.PhaseSub).Numbers)
 	o.empty()
 }
+
+// A worker died with a chunk: it comes to another one after AckWait, which asks before it runs it.
+func TestEndToEnd_redelivery(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t)
+	require.NoError(t, o.b.EnsureApp(t.Context(), testApp, testSet, []string{"any"}))
+	got := make(chan *broker.Delivery, 1)
+	dead := o.s.Client(t)
+	pull, err := dead.Puller(testApp, testSet, "normal", "any", 2*time.Second, func(d *broker.Delivery) { got <- d }, func(int) {})
+	require.NoError(t, err)
+	require.NoError(t, pull.Want(1))
+	c := chunk(1, 1, broker.PhaseSub, processor.ModeMap)
+	c.Tasks = []broker.Task{{Number: 1, Attempt: 1}, {Number: 2, Attempt: 1}, {Number: 3, Attempt: 1}}
+	o.publish("normal", c)
+	require.Equal(t, 1, (<-got).Delivered)
+	o.mu.Lock()
+	o.done[2] = true // it had reported that much
+	o.mu.Unlock()
+	pull.Close()
+	dead.Close()
+
+	_, w := o.work("w1", 2, map[string]processor.Processor{"p": processor.Func(func(context.Context, *processor.Task) (any, error) { return nil, nil })})
+	require.Equal(t, []int64{1, 3}, o.next(broker.ReportSucceeded, broker.PhaseSub).Numbers)
+	require.EqualValues(t, 1, w.Stats().Asked)
+	o.empty()
+}
+
+// BenchmarkWorker is a worker of 100 slots on the real broker, all on this machine.
+func BenchmarkWorker(b *testing.B) {
+	for _, n := range []int{1, 512} {
+		b.Run(fmt.Sprintf("chunks of %d", n), func(b *testing.B) {
+			s := brokertest.Run(b)
+			br := s.Broker(b, broker.Config{})
+			require.NoError(b, br.EnsureReports(b.Context()))
+			stop, err := br.OnRegister(func(bt *broker.Beat, reply func(*broker.Registration)) {
+				err := br.EnsureApp(context.Background(), bt.App, testSet, bt.Pools)
+				reply(&broker.Registration{Set: testSet, Retry: err != nil})
+			})
+			require.NoError(b, err)
+			defer stop()
+			left := make(chan int, 1)
+			open := 0
+			cursors := map[uint8]uint64{}
+			for shard := range uint8(broker.Shards) {
+				cursors[shard] = 0
+			}
+			stop, err = br.Reports(b.Context(), cursors, func(_ uint8, _ uint64, batch *broker.ReportBatch, _ []byte, _ error) {
+				for _, r := range batch.Reports {
+					if r.Kind == broker.ReportSucceeded {
+						if open++; open == b.N {
+							left <- open
+						}
+					}
+				}
+			})
+			require.NoError(b, err)
+			defer stop()
+			w := processor.NewWorker(processor.Config{App: testApp, Name: "w", URL: s.URL(), Slots: 100, Logger: brokertest.Quiet()}).
+				Register("p", processor.Func(func(context.Context, *processor.Task) (any, error) { return nil, nil }))
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan error, 1)
+			require.NoError(b, br.EnsureApp(b.Context(), testApp, testSet, []string{"any"}))
+			go func() { done <- w.Run(ctx) }()
+			b.ResetTimer()
+			for i := range b.N {
+				c := chunk(int64(i), 1, broker.PhaseSub, processor.ModeMap)
+				c.Tasks = make([]broker.Task, n)
+				for j := range n {
+					c.Tasks[j] = broker.Task{Number: int64(j + 1), Attempt: 1}
+				}
+				br.PublishChunk(testSet, "normal", "any", c, func(error) {})
+			}
+			<-left
+			b.StopTimer()
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tasks/s")
+			st := w.Stats()
+			b.ReportMetric(float64(st.Surplus)/float64(b.N), "surplus/chunk")
+			cancel()
+			require.NoError(b, <-done)
+		})
+	}
+}

@@ -27,6 +27,34 @@ type stopOrder struct {
 	at      time.Time
 }
 
+// recent remembers the chunks that finished lately: the last maxRecent of them, for finishedMemory.
+type recent struct {
+	at   map[broker.ChunkKey]time.Time
+	ring []broker.ChunkKey
+	next int
+}
+
+const maxRecent = 16 << 10
+
+func (f *recent) add(key broker.ChunkKey, now time.Time) {
+	if f.at == nil {
+		f.at = map[broker.ChunkKey]time.Time{}
+	}
+	if len(f.ring) < maxRecent {
+		f.ring = append(f.ring, key)
+	} else {
+		delete(f.at, f.ring[f.next])
+		f.ring[f.next] = key
+		f.next = (f.next + 1) % maxRecent
+	}
+	f.at[key] = now
+}
+
+func (f *recent) has(key broker.ChunkKey, now time.Time) bool {
+	at, ok := f.at[key]
+	return ok && now.Sub(at) <= finishedMemory
+}
+
 // receive takes a message from a lane: it is held and kept in progress from here on.
 func (w *Worker) receive(l *lane, d *delivery) {
 	w.slots.came(l)
@@ -57,7 +85,7 @@ func (w *Worker) receive(l *lane, d *delivery) {
 		w.refuse(r, why)
 		return
 	}
-	_, again := w.finished[c.ChunkKey]
+	again := w.finished.has(c.ChunkKey, time.Now())
 	if !w.slots.take(l.name) {
 		w.mu.Unlock()
 		w.count.surplus.Add(1)
@@ -135,7 +163,7 @@ func (w *Worker) onDirected(c *broker.Chunk) broker.DirectedReply {
 		w.count.redelivered.Add(1)
 		return broker.DirectedAccepted
 	}
-	if _, done := w.finished[c.ChunkKey]; done {
+	if w.finished.has(c.ChunkKey, time.Now()) {
 		return broker.DirectedAccepted
 	}
 	reg, why := w.canRun(c)
@@ -217,11 +245,6 @@ func (w *Worker) prune(now time.Time) {
 	for id, s := range w.stops {
 		if now.Sub(s.at) > stopMemory {
 			delete(w.stops, id)
-		}
-	}
-	for key, at := range w.finished {
-		if now.Sub(at) > finishedMemory {
-			delete(w.finished, key)
 		}
 	}
 }

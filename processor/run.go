@@ -223,6 +223,9 @@ func (r *run) finish(gen int) {
 		r.mu.Unlock()
 		return
 	}
+	if r.next < r.end { // canceled before it came to them; after a stop there are none
+		r.giveBack()
+	}
 	var last *batch
 	if len(r.buf.numbers) > 0 {
 		last = r.handOver(time.Now())

@@ -209,7 +209,7 @@ func TestRun_accounts_every_number_once(t *testing.T) {
 		collect := rapid.Bool().Draw(rt, "collect")
 		combine := rapid.Bool().Draw(rt, "combine")
 		outage := rapid.IntRange(0, 5).Draw(rt, "outage")
-		drain := rapid.Bool().Draw(rt, "drain")
+		drain := rapid.SampledFrom([]time.Duration{-1, 0, 100 * time.Millisecond, 400 * time.Millisecond}).Draw(rt, "drain after")
 		synctest.Test(t, func(t *testing.T) {
 			p := MapReduce[int, int64, int64]{
 				Split: func(context.Context, *Task, int, func(int64) error) error { return nil },
@@ -251,13 +251,20 @@ func TestRun_accounts_every_number_once(t *testing.T) {
 			c := subChunk(1, 1, 1, n)
 			c.Collect = collect
 			m := b.deliver(c, 1)
-			if drain {
-				pass(400 * time.Millisecond)
+			if drain >= 0 {
+				if drain > 0 {
+					pass(drain)
+				}
 				b.stop()
 			}
 			pass(time.Minute)
 			b.end()
 			acks, naks, _ := m.said()
+			if drain == 0 && len(naks) > 0 {
+				require.Zero(t, acks)
+				require.Empty(t, b.heard(), "a chunk is begun or given back, not both")
+				return
+			}
 			require.Equal(t, 1, acks)
 			require.Empty(t, naks)
 			count := map[int64]int{}

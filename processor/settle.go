@@ -72,7 +72,8 @@ type batch struct {
 	last    bool // with it the chunk is over
 }
 
-const bytesPerNumber = 64
+// batchBytes is what a batch counts for besides its data, so that room bounds their number too.
+const batchBytes = 2 << 10
 
 // account books an outcome; it returns what must be reported at once. The caller holds mu.
 func (r *run) account(t *Task, out outcome) (ready []*batch) {
@@ -85,7 +86,7 @@ func (r *run) account(t *Task, out outcome) (ready []*batch) {
 		return nil
 	}
 	if out.failed != nil || r.c.Phase != broker.PhaseSub || out.mapped {
-		b := &batch{rep: r.report(broker.ReportSucceeded), numbers: []int64{number}, bytes: bytesPerNumber + out.bytes + len(out.result)}
+		b := &batch{rep: r.report(broker.ReportSucceeded), numbers: []int64{number}, bytes: batchBytes + out.bytes + len(out.result)}
 		b.rep.Numbers, b.rep.TaskAttempt, b.rep.Duration, b.rep.Result = b.numbers, attempt, out.took, out.result
 		if out.mapped {
 			p := out.emitted
@@ -145,7 +146,7 @@ func (r *run) handOver(now time.Time) *batch {
 	if len(b.numbers) == len(r.c.Tasks) {
 		b.rep.Numbers = nil // the whole chunk
 	}
-	b.bytes += bytesPerNumber * len(b.numbers) / 8
+	b.bytes += batchBytes + 8*len(b.numbers)
 	r.pending++
 	r.w.room.take(b.bytes)
 	return &b

@@ -58,7 +58,7 @@ type Worker struct {
 	held     map[broker.ChunkKey]*run
 	beside   int // runs that take no slot
 	stops    map[int64]stopOrder
-	finished map[broker.ChunkKey]time.Time
+	finished recent
 	epochs   [broker.Shards]int64
 }
 
@@ -69,8 +69,8 @@ func NewWorker(c Config) *Worker {
 		cfg: c, dial: dial, incarnation: rand.Uint64() | 1,
 		log:   c.Logger.With("app", c.App, "worker", c.Name),
 		procs: map[string]*registered{}, held: map[broker.ChunkKey]*run{},
-		stops: map[int64]stopOrder{}, finished: map[broker.ChunkKey]time.Time{},
-		room: newRoom(roomBytes), slots: newSlots(c.Slots),
+		stops: map[int64]stopOrder{},
+		room:  newRoom(roomBytes), slots: newSlots(c.Slots),
 		up: make(chan struct{}, 1), drainme: make(chan struct{}, 1),
 	}
 	if err := c.validate(); err != nil {
@@ -367,7 +367,7 @@ func (w *Worker) forget(r *run, ran bool) {
 		w.beside--
 	}
 	if ran {
-		w.finished[r.key()] = time.Now()
+		w.finished.add(r.key(), time.Now())
 	}
 	if w.empty != nil && len(w.held) == 0 {
 		select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -590,5 +591,75 @@ func TestWorker_times_tasks_out(t *testing.T) {
 		require.Len(t, b.heard(), n)
 		require.Zero(t, b.w.left.Load())
 		b.end()
+	})
+}
+
+// The memory of what finished is bounded in number and in time.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	var f recent
+	at := time.Unix(1, 0)
+	key := func(i int) broker.ChunkKey { return broker.ChunkKey{Instance: int64(i)} }
+	for i := range 3 * maxRecent {
+		f.add(key(i), at)
+	}
+	require.Len(t, f.at, maxRecent)
+	require.False(t, f.has(key(2*maxRecent-1), at))
+	require.True(t, f.has(key(2*maxRecent), at))
+	require.False(t, f.has(key(2*maxRecent), at.Add(finishedMemory+1)))
+}
+
+// SIGTERM drains.
+func TestWorker_RunUntilSignal(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	w := NewWorker(Config{App: "a", Name: "w1", Logger: quietLogger()}).Register("p", echo)
+	w.dial = func(context.Context, broker.Options) (link, error) { return f, nil }
+	done := make(chan error, 1)
+	go func() { done <- w.RunUntilSignal(t.Context()) }()
+	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.beats) > 0 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
+	require.NoError(t, <-done)
+	require.True(t, f.beats[len(f.beats)-1].Draining)
+	require.ErrorContains(t, w.Run(t.Context()), "has run already")
+}
+
+func TestTaskContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), struct{}{}, 5))
+		for _, look := range []bool{false, true} {
+			var c taskContext
+			c.init(parent, time.Second, time.Now())
+			if look {
+				require.NotNil(t, c.Done())
+			}
+			require.NoError(t, c.Err())
+			require.NoError(t, context.Cause(&c))
+			require.Equal(t, 5, c.Value(struct{}{}))
+			child, stop := context.WithCancel(&c)
+			defer stop()
+			pass(2 * time.Second)
+			require.ErrorIs(t, context.Cause(&c), ErrTimeout)
+			require.ErrorIs(t, context.Cause(child), ErrTimeout)
+		}
+		var late taskContext // nobody looked before the deadline passed
+		late.init(parent, time.Second, time.Now())
+		pass(2 * time.Second)
+		require.ErrorIs(t, late.Err(), context.DeadlineExceeded)
+		require.ErrorIs(t, context.Cause(&late), ErrTimeout)
+
+		var ended taskContext
+		ended.init(parent, 0, time.Now())
+		ended.end(errEnded)
+		require.ErrorIs(t, ended.Err(), context.Canceled)
+		<-ended.Done()
+		require.ErrorIs(t, context.Cause(&ended), errEnded)
+
+		var stopped taskContext
+		stopped.init(parent, 0, time.Now())
+		cancel(ErrStopped)
+		require.ErrorIs(t, stopped.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(&stopped), ErrStopped)
 	})
 }
