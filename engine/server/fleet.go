@@ -10,8 +10,8 @@ import (
 // fleetView is the fleet as the owner asks about it.
 type fleetView struct {
 	fleet *dispatch.Fleet
-	beat  int64 // ms
-	now   func() int64
+	now   func() int64 // of the owner
+	mono  func() int64 // of the fleet
 	turns map[string]int64 // of round robin, by app and processor
 }
 
@@ -22,17 +22,7 @@ func (v *fleetView) Has(app, pool, processor string) (some, all bool) {
 	return !p.NoneHas(processor), p.AllHave(processor)
 }
 
-func (v *fleetView) Caps(app, processor string) broker.Caps {
-	var caps broker.Caps
-	for _, w := range v.fleet.Workers(app) {
-		for _, p := range w.Beat.Processors {
-			if p.Name == processor {
-				caps |= p.Caps
-			}
-		}
-	}
-	return caps
-}
+func (v *fleetView) Caps(app, processor string) broker.Caps { return v.fleet.Caps(app, processor) }
 
 func (v *fleetView) NeedsDirected(app string, spec *workflow.Spec) bool {
 	return v.fleet.NeedsDirected(app, spec)
@@ -62,17 +52,11 @@ func (v *fleetView) Alive(app, worker string, incarnation uint64) bool {
 }
 
 func (v *fleetView) Holder(app string, key broker.ChunkKey) (track.Target, bool) {
-	for _, w := range v.fleet.Workers(app) {
-		if held, _ := v.fleet.Holds(app, w.Beat.Worker, key); held {
-			return track.Target{Worker: w.Beat.Worker, Incarnation: w.Beat.Incarnation}, true
-		}
-	}
-	return track.Target{}, false
+	t, ok := v.fleet.Holder(app, key)
+	return track.Target{Worker: t.Worker, Incarnation: t.Incarnation}, ok
 }
 
-// Missing wants two beats without the chunk, and three beats' time since the worker got
-// it: the first beat may have been on its way before.
+// Missing translates the owner's time, which is the database's, into the fleet's.
 func (v *fleetView) Missing(app, worker string, incarnation uint64, key broker.ChunkKey, since int64) bool {
-	held, beats := v.fleet.Holds(app, worker, key)
-	return !held && beats >= 2 && v.now()-since >= 3*v.beat
+	return v.fleet.Missing(app, worker, incarnation, key, v.mono()-(v.now()-since))
 }

@@ -99,7 +99,7 @@ func New(c Config) (*Server, error) {
 			c.Log.Warn("the database's clock has stepped", "step", step)
 		},
 	}, c.Store, s)
-	view := &fleetView{fleet: s.fleet, beat: c.BeatEvery.Milliseconds(), now: s.now, turns: map[string]int64{}}
+	view := &fleetView{fleet: s.fleet, now: s.now, mono: s.mono, turns: map[string]int64{}}
 	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds()}, view, hooks{s})
 	s.flow = flow.New(sink{s})
 	return s, nil
