@@ -29,6 +29,7 @@ type sink struct{ s *Server }
 func (k sink) Pending(shard uint8) *engine.Change { return k.s.owner.Pending(shard) }
 
 func (k sink) Admit(app *engine.App, n flow.Node) {
+	k.s.owner.Advance(k.s.now())
 	k.s.owner.Admit(track.Row{Instance: n.Instance, App: trackApp(app), Spec: n.Spec, Job: n.Job, Err: n.Err})
 }
 

@@ -206,6 +206,9 @@ func (o *Owner) Stats() Stats {
 	return s
 }
 
+// Advance tells the owner the time without an event, before Admit, Stop or Pending.
+func (o *Owner) Advance(now int64) { o.now = max(o.now, now) }
+
 // Handle takes one event in. now is epoch ms by the server's clock and never goes back.
 func (o *Owner) Handle(now int64, ev Event) {
 	o.now = max(o.now, now)
