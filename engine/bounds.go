@@ -54,7 +54,10 @@ func CutText(s string, bound int) string {
 		return s
 	}
 	mark := fmt.Sprintf(" … [cut, %d bytes in all]", len(s))
-	cut := max(bound-len(mark), 0)
+	if len(mark) > bound { // room for less than the mark: the bound comes first
+		mark = ""
+	}
+	cut := bound - len(mark)
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
