@@ -1,0 +1,11 @@
+//go:build !unix
+
+package main
+
+import "os/exec"
+
+func shell(command string) *exec.Cmd { return exec.Command("cmd", "/C", command) }
+
+// There are no process groups here: only the command itself is ended.
+func terminate(cmd *exec.Cmd) { kill(cmd) }
+func kill(cmd *exec.Cmd)      { _ = cmd.Process.Kill() }

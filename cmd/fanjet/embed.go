@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/broker/embedded"
+	"github.com/fanjet/fanjet/engine/server"
+	"github.com/fanjet/fanjet/storage"
+)
+
+// partsConfig says what a server is made of.
+type partsConfig struct {
+	dir     string // of the data; may be empty if nothing is embedded
+	dbURL   string // default SQLite in dir
+	natsURL string // external NATS; empty embeds one
+	host    string // of the embedded NATS
+	port    int    // of it; -1 any free one
+	token   string
+	creds   string
+
+	ackWait, lease, beat time.Duration
+
+	log *slog.Logger
+}
+
+// parts is a whole server in this process.
+type parts struct {
+	url    string // where workers connect, without credentials
+	server *server.Server
+
+	store  *storage.DB
+	nats   *embedded.Server
+	broker *broker.Broker
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when server.Run has returned
+	err    error         // of it, once ended is closed
+}
+
+// startParts opens everything and returns once the server takes work. What was opened is
+// closed again if something fails.
+func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
+	p = &parts{url: c.natsURL, ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+			p = nil
+		}
+	}()
+	if c.dir != "" {
+		if err := os.MkdirAll(c.dir, 0o750); err != nil {
+			return p, fmt.Errorf("make the data directory: %w; name another one with --data", err)
+		}
+	}
+	dbURL := c.dbURL
+	if dbURL == "" {
+		dbURL = "sqlite:" + filepath.Join(c.dir, "fanjet.db")
+	}
+	if p.store, err = storage.Open(ctx, storage.Config{URL: dbURL, Logger: c.log}); err != nil {
+		return p, err
+	}
+	if c.natsURL == "" {
+		p.nats, err = embedded.Start(embedded.Config{
+			Dir: filepath.Join(c.dir, "nats"), Host: c.host, Port: c.port, Token: c.token, Logger: c.log,
+		})
+		if err != nil {
+			return p, err
+		}
+		p.url = p.nats.ClientURL()
+	}
+	dial, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	p.broker, err = broker.Connect(dial, broker.Config{
+		Options: broker.Options{URL: p.url, Token: c.token, CredsFile: c.creds, Logger: c.log},
+		AckWait: c.ackWait,
+	})
+	if err != nil {
+		return p, fmt.Errorf("%w; is NATS running there, with JetStream, and is the token right?", err)
+	}
+	p.server, err = server.New(server.Config{
+		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log,
+	})
+	if err != nil {
+		return p, err
+	}
+	// The server ends by close, in order, and not with ctx.
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel = stop
+	go func() {
+		defer close(p.ended)
+		p.err = p.server.Run(run)
+	}()
+	select {
+	case <-p.server.Ready():
+		return p, nil
+	case <-p.ended:
+		return p, errors.New("the server ended before it was ready") // close has the cause
+	case <-ctx.Done():
+		return p, context.Cause(ctx)
+	}
+}
+
+// close stops the server cleanly, then what it stood on. The error is the first of the
+// server's, or one of closing.
+func (p *parts) close() error {
+	var errs []error
+	if p.cancel != nil {
+		p.cancel()
+		<-p.ended
+		errs = append(errs, p.err)
+	}
+	if p.broker != nil {
+		p.broker.Close()
+	}
+	if p.nats != nil {
+		p.nats.Shutdown()
+	}
+	if p.store != nil {
+		if err := p.store.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the database: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dataDir is keep, or a temporary directory that remove deletes.
+func dataDir(keep string) (dir string, remove func() error, err error) {
+	if keep != "" {
+		return keep, func() error { return nil }, nil
+	}
+	if dir, err = os.MkdirTemp("", "fanjet-"); err != nil {
+		return "", nil, fmt.Errorf("make a temporary directory: %w; set TMPDIR to one that can be written", err)
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
+}

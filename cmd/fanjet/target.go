@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/api"
+	"github.com/fanjet/fanjet/engine/server"
+	"github.com/fanjet/fanjet/workflow"
+)
+
+// order is a workflow to be run.
+type order struct {
+	graph    *workflow.Graph
+	file     string // its name, for messages
+	document []byte
+	params   map[string]json.RawMessage
+}
+
+func (o *order) def() *workflow.Definition { return o.graph.Definition() }
+
+// target is where a workflow runs: the server in this process, or another one.
+type target interface {
+	start(ctx context.Context, o *order) (id int64, err error)
+	// watch shows the workflow on b until it is final (nil) or ctx ends (its error).
+	watch(ctx context.Context, id int64, b *board) error
+	status(ctx context.Context, id int64) (*api.StatusReply, error)
+	stop(ctx context.Context, id int64) error
+}
+
+// stopPatience bounds how long a stopped workflow may take to end.
+const stopPatience = 5 * time.Second
+
+// drive runs the workflow to its end and returns how it stands then. When ctx ends first
+// the workflow is stopped, and the cause of ctx is the error; hurry ends the waiting.
+func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *api.StatusReply, error) {
+	id, err := t.start(ctx, o)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, nil, context.Cause(ctx)
+		}
+		return 0, nil, fmt.Errorf("start workflow %q: %w", o.def().Name, err)
+	}
+	ids := make([]string, o.graph.Len())
+	for at, i := range o.graph.Order() {
+		ids[at] = o.graph.Node(i).ID
+	}
+	b.start(ids)
+	defer b.finish()
+	err = t.watch(ctx, id, b)
+	if err == nil {
+		return finished(ctx, t, id, b)
+	}
+	if ctx.Err() == nil {
+		return id, nil, err
+	}
+	cause := context.Cause(ctx)
+	b.say("stopping: %v", cause)
+	last, cancel := context.WithTimeout(hurry, stopPatience)
+	defer cancel()
+	if err := t.stop(last, id); err != nil {
+		return id, nil, errors.Join(cause, fmt.Errorf("stop the workflow: %w", err))
+	}
+	if err := t.watch(last, id, b); err != nil {
+		return id, nil, errors.Join(cause, fmt.Errorf("the workflow did not stop within %v: %w", stopPatience, err))
+	}
+	_, reply, err := finished(last, t, id, b)
+	return id, reply, errors.Join(cause, err)
+}
+
+func finished(ctx context.Context, t target, id int64, b *board) (int64, *api.StatusReply, error) {
+	reply, err := t.status(ctx, id)
+	if err != nil {
+		return id, nil, err
+	}
+	for _, n := range reply.Nodes {
+		b.update(n, true)
+	}
+	return id, reply, nil
+}
+
+// local is the server in this process.
+type local struct{ *server.Server }
+
+func (l local) start(ctx context.Context, o *order) (int64, error) {
+	return l.StartWorkflow(ctx, server.Start{Definition: o.def(), Params: o.params})
+}
+
+func (l local) stop(ctx context.Context, id int64) error { return l.StopWorkflow(ctx, id) }
+
+func (l local) watch(ctx context.Context, id int64, b *board) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := l.Watch(watching, id)
+	// What happened before is no event any more.
+	if now, err := l.status(ctx, id); err == nil {
+		for _, n := range now.Nodes {
+			b.update(n, false)
+		}
+	}
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		for e := range events {
+			if e.Node != "" {
+				b.update(statusOf(e), e.Mapped)
+			}
+		}
+	}()
+	_, err := l.WaitWorkflow(ctx, id)
+	cancel()
+	<-shown
+	return err
+}
+
+func statusOf(e server.Event) api.NodeStatus {
+	n := api.NodeStatus{Node: e.Node, Instance: e.Instance, Error: e.Error, Total: e.Total, Done: e.Done, Failed: e.Failed}
+	if e.Kind == server.EventNode {
+		n.Status = e.Status.String()
+	}
+	return n
+}
+
+func (l local) status(ctx context.Context, id int64) (*api.StatusReply, error) {
+	store := l.Store()
+	w, err := store.WorkflowInstance(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the workflow instance: %w", err)
+	}
+	nodes, err := store.Nodes(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes: %w", err)
+	}
+	reply := &api.StatusReply{Status: w.Status.String(), Text: w.Error, Result: w.Result}
+	for _, n := range latest(nodes) {
+		s := api.NodeStatus{Node: n.Node, Status: n.Status.String(), Instance: n.Instance, Error: n.Error, Result: n.Result}
+		if n.Instance != 0 {
+			runs, err := store.MapRuns(ctx, n.Instance)
+			if err != nil {
+				return nil, fmt.Errorf("read the map run of node %s: %w", n.Node, err)
+			}
+			if len(runs) > 0 {
+				r := runs[len(runs)-1]
+				s.Total, s.Done, s.Failed = r.Total, r.Succeeded, r.Failed
+			}
+		}
+		reply.Nodes = append(reply.Nodes, s)
+	}
+	return reply, nil
+}
+
+// latest is the last attempt of each node, in the order they came.
+func latest(nodes []engine.Node) []engine.Node {
+	at := map[string]int{}
+	var out []engine.Node
+	for _, n := range nodes {
+		i, ok := at[n.Node]
+		switch {
+		case !ok:
+			at[n.Node] = len(out)
+			out = append(out, n)
+		case n.Attempt > out[i].Attempt:
+			out[i] = n
+		}
+	}
+	return out
+}
