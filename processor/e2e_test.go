@@ -436,6 +436,11 @@ func BenchmarkWorker(b *testing.B) {
 			cursors := map[uint8]uint64{}
 			for shard := range uint8(broker.Shards) {
 				cursors[shard] = 0
+				stop, err := br.OnAsk(shard, func(_ *broker.AskRequest, reply func(*broker.AskReply)) {
+					reply(&broker.AskReply{Verdict: broker.VerdictYours})
+				})
+				require.NoError(b, err)
+				defer stop()
 			}
 			stop, err = br.Reports(b.Context(), cursors, func(_ uint8, _ uint64, batch *broker.ReportBatch, _ []byte, _ error) {
 				for _, r := range batch.Reports {
@@ -461,7 +466,11 @@ func BenchmarkWorker(b *testing.B) {
 				for j := range n {
 					c.Tasks[j] = broker.Task{Number: int64(j + 1), Attempt: 1}
 				}
-				br.PublishChunk(testSet, "normal", "any", c, func(error) {})
+				br.PublishChunk(testSet, "normal", "any", c, func(err error) {
+					if err != nil {
+						b.Errorf("publish chunk: %v", err)
+					}
+				})
 			}
 			<-left
 			b.StopTimer()

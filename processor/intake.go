@@ -57,7 +57,13 @@ func (f *recent) has(key broker.ChunkKey, now time.Time) bool {
 
 // receive takes a message from a lane: it is held and kept in progress from here on.
 func (w *Worker) receive(l *lane, d *delivery) {
-	w.slots.came(l)
+	slot := w.slots.came(l)
+	used := false
+	defer func() {
+		if slot && !used {
+			w.slots.free(l.name)
+		}
+	}()
 	c := d.chunk
 	w.mu.Lock()
 	stale := w.sawEpoch(c.Shard, c.Epoch)
@@ -86,14 +92,14 @@ func (w *Worker) receive(l *lane, d *delivery) {
 		return
 	}
 	again := w.finished.has(c.ChunkKey, time.Now())
-	if !w.slots.take(l.name) {
+	if !slot {
 		w.mu.Unlock()
 		w.count.surplus.Add(1)
 		w.tell(d.Nak(surplusPause))
 		return
 	}
 	r := w.hold(c, reg, d.answer)
-	r.slot, r.lane = true, l.name
+	r.slot, r.lane, used = true, l.name, true
 	w.beside--
 	doubtful := stale || again || d.delivered > 1 || d.age > w.ackWait
 	r.asking = true

@@ -63,6 +63,10 @@ func (s *slots) bulkLimit() int { return max(1, s.total-1) }
 func (s *slots) take(laneName string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.takeLocked(laneName)
+}
+
+func (s *slots) takeLocked(laneName string) bool {
 	if s.busy >= s.total || laneName == laneBulk && s.bulk >= s.bulkLimit() {
 		return false
 	}
@@ -96,8 +100,9 @@ func (s *slots) poke() {
 	}
 }
 
-// came notes a delivery of l.
-func (s *slots) came(l *lane) {
+// came notes a delivery of l and takes a slot for it, in one step: between the two the asker would
+// see a slot that is neither asked for nor taken, and ask once too often.
+func (s *slots) came(l *lane) (took bool) {
 	s.mu.Lock()
 	l.open = max(0, l.open-1)
 	if !l.busy {
@@ -109,8 +114,10 @@ func (s *slots) came(l *lane) {
 		}
 	}
 	l.got = s.now()
+	took = s.takeLocked(l.name)
 	s.mu.Unlock()
 	s.poke()
+	return took
 }
 
 // ended notes that a request of l ended with n messages unfilled.

@@ -40,8 +40,7 @@ func (y *yard) serve() {
 			for l.open > 0 && y.queue[l.name] > 0 {
 				y.queue[l.name]--
 				moved = true
-				y.s.came(l)
-				if y.s.take(l.name) {
+				if y.s.came(l) {
 					y.ran[l.name]++
 					y.active = append(y.active, l.name)
 				} else {
