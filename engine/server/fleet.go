@@ -10,8 +10,8 @@ import (
 // fleetView is the fleet as the owner asks about it.
 type fleetView struct {
 	fleet *dispatch.Fleet
-	now   func() int64 // of the owner
-	mono  func() int64 // of the fleet
+	now   func() int64     // of the owner
+	mono  func() int64     // of the fleet
 	turns map[string]int64 // of round robin, by app and processor
 }
 

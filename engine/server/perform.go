@@ -117,6 +117,10 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 	case track.Fetch:
 		rows, err := s.cfg.Store.Waiting(ctx, e.Queue, e.Shards, e.Due, e.After, e.Limit)
 		answer(track.Fetched{Queue: e.Queue, Rows: s.resolveAll(ctx, rows), Due: e.Due, Limit: e.Limit, Err: err})
+	case track.Peek:
+		if heads, err := s.cfg.Store.QueueHeads(ctx); err == nil {
+			answer(track.Heads{Heads: heads})
+		} // else the sweep looks
 	case track.ReadStage:
 		msgs, err := b.ReadStage(ctx, e.App, e.Set, e.Instance, e.Run, e.From, e.Max)
 		answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Messages: msgs, Err: err})

@@ -50,6 +50,8 @@ type (
 		After  engine.WaitingPos
 		Limit  int
 	}
+	// Peek asks for Heads soon.
+	Peek struct{}
 	// ReadStage reads on in the stage of a run; Staged comes back.
 	ReadStage struct {
 		App, Set string
@@ -112,6 +114,7 @@ func (Answer) effect()    {}
 func (Wake) effect()      {}
 func (Final) effect()     {}
 func (Fetch) effect()     {}
+func (Peek) effect()      {}
 func (ReadStage) effect() {}
 func (Reread) effect()    {}
 func (List) effect()      {}

@@ -34,6 +34,7 @@ type waiting struct {
 	hash     engine.Queue
 	backlog  bool  // due rows may be there
 	nextDue  int64 // when the next one is due; 0 unknown
+	later    bool  // something is due later, perhaps unknown when
 	fetching bool
 	after    engine.WaitingPos
 	passing  bool   // this pass held something back
@@ -235,6 +236,11 @@ func (o *Owner) fetched(e Fetched) {
 		w.backlog = w.again
 		held := w.passing
 		w.after, w.passing, w.rewind = engine.WaitingPos{}, false, false
+		if w.later && w.nextDue == 0 {
+			// What is due next is known again after a look at the head of the queue.
+			w.later = false
+			o.after(Peek{})
+		}
 		if held {
 			// Something is held back; a freed limit, a new worker or the sweep looks again.
 			for _, q := range o.hashes[w.hash] {
@@ -280,6 +286,7 @@ func (o *Owner) due() {
 
 // dueLater notes when something becomes due.
 func (o *Owner) dueLater(w *waiting, at int64) {
+	w.later = true
 	if w.nextDue == 0 || at < w.nextDue {
 		w.nextDue = at
 	}

@@ -1,0 +1,254 @@
+//go:build unix
+
+package killtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/storage"
+	"github.com/fanjet/fanjet/storage/storagetest"
+)
+
+// world is what runs: one server or two, a broker in the server or beside it, and workers.
+type world struct {
+	t      *testing.T
+	dir    string
+	dbURL  string
+	db     *storagetest.Server // MariaDB; nil on SQLite
+	url    string              // of the broker
+	ledger string
+	procs  []*proc
+	client *broker.Client
+	began  time.Time
+
+	mu   sync.Mutex
+	hits []hit
+}
+
+// hit is something bad that was done to a process.
+type hit struct {
+	what     string // kill, freeze
+	kind     string
+	pid      int
+	from, to int64 // ns; from the signal until it runs again
+}
+
+// proc is one process that is started again after it was killed.
+type proc struct {
+	w    *world
+	role role
+	cmd  *exec.Cmd
+	pipe io.Closer
+	gone chan struct{}
+	err  error // of its end, once gone is closed
+	busy bool  // something is being done to it; of the dice
+}
+
+type setup struct {
+	mariadb bool
+	apart   bool // the broker is a process of its own
+	servers int
+	workers int
+	slots   int
+}
+
+func newWorld(t *testing.T, s setup) *world {
+	w := &world{t: t, dir: t.TempDir(), began: time.Now()}
+	if keep := os.Getenv("FANJET_KILL_KEEP"); keep != "" {
+		w.dir = filepath.Join(keep, strings.ReplaceAll(t.Name(), "/", "-"))
+		require.NoError(t, os.RemoveAll(w.dir))
+		require.NoError(t, os.MkdirAll(w.dir, 0o750))
+	}
+	w.ledger = filepath.Join(w.dir, "ledger")
+	w.dbURL = "sqlite:" + filepath.Join(w.dir, "fanjet.db")
+	if s.mariadb {
+		w.db = storagetest.StartMariaDB(t)
+		w.dbURL = w.db.Database(t)
+	}
+	port := freePort(t)
+	w.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
+	base := role{
+		Port: port, URL: w.url, DB: w.dbURL, AckWait: 2 * time.Second, Lease: 1500 * time.Millisecond,
+		Beat: 500 * time.Millisecond, Silent: 5 * time.Second, Drain: 10 * time.Second,
+	}
+	nats := filepath.Join(w.dir, "nats")
+	if s.apart {
+		r := base
+		r.Kind, r.Name, r.NATS = "broker", "broker", nats
+		w.add(r)
+	}
+	for i := range s.servers {
+		r := base
+		r.Kind, r.Name = "server", fmt.Sprintf("server%d", i+1)
+		if !s.apart {
+			r.NATS = nats
+		}
+		w.add(r)
+	}
+	for i := range s.workers {
+		r := base
+		r.Kind, r.Name, r.Ledger, r.Slots = "worker", fmt.Sprintf("worker%d", i+1), w.ledger, s.slots
+		w.add(r)
+	}
+	t.Cleanup(w.end)
+	for _, p := range w.procs {
+		p.start()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var err error
+	w.client, err = broker.Dial(ctx, broker.Options{URL: w.url, Name: "caller"})
+	require.NoError(t, err)
+	t.Cleanup(w.client.Close)
+	return w
+}
+
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (w *world) add(r role) { w.procs = append(w.procs, &proc{w: w, role: r}) }
+
+// of are the processes of a kind.
+func (w *world) of(kind string) []*proc {
+	var out []*proc
+	for _, p := range w.procs {
+		if p.role.Kind == kind {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// end leaves no process behind, and shows the logs if the test failed.
+func (w *world) end() {
+	for _, p := range w.procs {
+		if p.cmd != nil {
+			_ = p.cmd.Process.Kill() // it may have ended
+			<-p.gone
+		}
+	}
+	if w.t.Failed() {
+		for _, p := range w.procs {
+			w.t.Logf("the end of the log of %s:\n%s", p.role.Name, tail(p.logFile(), 6000))
+		}
+	}
+}
+
+func tail(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-n):])
+}
+
+func (p *proc) logFile() string { return filepath.Join(p.w.dir, p.role.Name+".log") }
+
+func (p *proc) start() {
+	t := p.w.t
+	said, err := json.Marshal(p.role)
+	require.NoError(t, err)
+	logs, err := os.OpenFile(p.logFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, logs.Close()) }()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	p.cmd = exec.Command(exe)
+	p.cmd.Env = append(os.Environ(), roleEnv+"="+string(said))
+	p.cmd.Stdout, p.cmd.Stderr = logs, logs
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the test; the pipe tells the rest
+	p.pipe, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	p.gone = make(chan struct{})
+	go func(cmd *exec.Cmd, gone chan struct{}) {
+		p.err = cmd.Wait()
+		close(gone)
+	}(p.cmd, p.gone)
+}
+
+func (p *proc) signal(sig syscall.Signal) {
+	require.NoError(p.w.t, p.cmd.Process.Signal(sig), "%s ended by itself: %s", p.role.Name, tail(p.logFile(), 2000))
+}
+
+// note keeps a hit, to explain what was repeated.
+func (w *world) note(h hit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hits = append(w.hits, h)
+}
+
+// kill kills the process and starts it again after a pause.
+func (p *proc) kill(pause time.Duration) {
+	h := hit{what: "kill", kind: p.role.Kind, pid: p.cmd.Process.Pid, from: time.Now().UnixNano()}
+	p.signal(syscall.SIGKILL)
+	<-p.gone
+	wait(pause)
+	p.start()
+	h.to = time.Now().UnixNano()
+	p.w.note(h)
+}
+
+// freeze stops the process for a while, as a paused machine does.
+func (p *proc) freeze(d time.Duration) {
+	h := hit{what: "freeze", kind: p.role.Kind, pid: p.cmd.Process.Pid, from: time.Now().UnixNano()}
+	p.signal(syscall.SIGSTOP)
+	wait(d)
+	p.signal(syscall.SIGCONT)
+	h.to = time.Now().UnixNano()
+	p.w.note(h)
+}
+
+// term ends the process as an orchestrator does; it must end cleanly.
+func (p *proc) term() {
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.gone:
+		require.NoError(p.w.t, p.err, "%s did not end cleanly: %s", p.role.Name, tail(p.logFile(), 4000))
+	case <-time.After(30 * time.Second):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines go to its log
+		<-p.gone
+		require.Fail(p.w.t, "SIGTERM does not end "+p.role.Name, "%s", tail(p.logFile(), 20000))
+	}
+}
+
+// wait is how long an outage lasts.
+func wait(d time.Duration) { <-time.After(d) }
+
+// termAll ends everything: workers, servers, broker.
+func (w *world) termAll() {
+	for _, kind := range []string{"worker", "server", "broker"} {
+		var wg sync.WaitGroup
+		for _, p := range w.of(kind) {
+			wg.Go(p.term)
+		}
+		wg.Wait()
+	}
+}
+
+// store opens the database; on SQLite no server may run.
+func (w *world) store() *storage.DB {
+	db, err := storage.Open(w.t.Context(), storage.Config{URL: w.dbURL})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, db.Close()) })
+	return db
+}
