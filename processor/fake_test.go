@@ -40,6 +40,9 @@ type fake struct {
 	logFn      func(ctx context.Context, b *broker.LogBatch) error
 	askFn      func(q *broker.AskRequest) (*broker.AskReply, error)
 	used       uint64
+	slowStage  bool
+
+	flying, mostFlying int // stage batches not answered
 }
 
 type fakePuller struct {
@@ -122,8 +125,18 @@ func (f *fake) Stage(_, _ string, b *broker.StageBatch, done func(uint64, error)
 	f.mu.Lock()
 	f.staged = append(f.staged, b)
 	seq := uint64(len(f.staged))
+	f.flying++
+	f.mostFlying = max(f.mostFlying, f.flying)
 	f.mu.Unlock()
-	go done(seq, nil)
+	go func() {
+		if f.slowStage {
+			<-time.After(time.Millisecond)
+		}
+		f.mu.Lock()
+		f.flying--
+		f.mu.Unlock()
+		done(seq, nil)
+	}()
 	return nil
 }
 

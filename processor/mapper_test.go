@@ -133,20 +133,12 @@ func TestMap_streams_a_hundred_thousand_items(t *testing.T) {
 				}
 			}))
 		})
-		inFlight, most := 0, 0
-		b := start(t, p, 1, func(f *fake, _ *Config) {
-			f.stageFn = func(*broker.StageBatch) error {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				inFlight = len(f.staged)
-				most = max(most, inFlight)
-				return nil
-			}
-		})
+		b := start(t, p, 1, func(f *fake, _ *Config) { f.slowStage = true })
 		b.deliver(c, 1)
-		synctest.Wait()
+		pass(time.Minute)
 		items, last := stagedItems(t, b.f)
 		require.Len(t, items, n)
+		require.Equal(t, stageWindow, b.f.mostFlying, "the window is used, and bounds the memory")
 		require.Equal(t, "item 54321", string(items[54321]))
 		rep := b.kinds(broker.ReportSucceeded)[0]
 		require.EqualValues(t, n, rep.Emitted)
