@@ -179,6 +179,11 @@ func check(c *engine.Change) error {
 			checkInstance(&d, &all[i])
 		}
 	}
+	for _, all := range [][]engine.MapRun{c.NewRuns, c.Runs} {
+		for i := range all {
+			d.bytes("state of a map run", all[i].State, maxState)
+		}
+	}
 	for _, all := range [][]engine.Task{c.NewTasks, c.Tasks} {
 		for i := range all {
 			checkTask(&d, &all[i])

@@ -14,6 +14,7 @@ const (
 	maxDead   = 64 << 10 // of the payload of a dead letter
 	maxSpec   = 1 << 20  // of a job's spec as JSON
 	maxTags   = 1 << 20  // of a worker's pools, labels or processors as JSON
+	maxState  = 6 << 20  // of a map run; as text of a statement it is twice that, within minPacket
 )
 
 // door collects what the checks of one row refuse.

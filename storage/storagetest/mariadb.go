@@ -54,8 +54,7 @@ func StartMariaDB(t testing.TB) *Server {
 	t.Helper()
 	s := start(t)
 	t.Cleanup(func() {
-		_ = s.watch.Close() // nothing to save
-		<-s.gone
+		_ = s.watch.Close() // nothing to save; the watchdog sees to the rest
 	})
 	return s
 }
@@ -72,17 +71,8 @@ func start(t testing.TB) *Server {
 	}
 	dir, err := os.MkdirTemp("", "fanjet-mariadb-")
 	require.NoError(t, err)
-	args := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--auth-root-authentication-method=normal", "--skip-test-db"}
-	if os.Getuid() == 0 {
-		args = append(args, "--user=root")
-	}
-	out, err := exec.Command(install, args...).CombinedOutput()
-	if err != nil {
-		require.NoError(t, os.RemoveAll(dir))
-		require.NoError(t, err, "%s", out)
-	}
 	s := &Server{dir: dir}
-	s.Start(t)
+	s.run(t, install)
 	return s
 }
 
@@ -100,23 +90,38 @@ func binary(names ...string) string {
 	return ""
 }
 
-// watchdog runs the server and outlives this process by a moment: when the pipe closes,
-// it kills the server and removes the directory, unless it was told to keep it.
-const watchdog = `dir=$1; shift; "$@" </dev/null & pid=$!; echo "pid $pid" >&2
-read word; kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null; [ "$word" = keep ] || rm -rf "$dir"`
+// watchdog makes the data directory if it is told how, runs the server, and outlives this
+// process by a moment: when the pipe closes, it ends all it has started and removes the
+// directory. Told to keep it, it only kills the server.
+const watchdog = `dir=$1 install=$2 user=$3; shift 3
+(if [ -n "$install" ]; then
+	"$install" --no-defaults --datadir="$dir/data" --auth-root-authentication-method=normal --skip-test-db $user >&2 || exit 1
+fi
+exec "$@" $user) </dev/null & pid=$!
+echo "pid $pid" >&2
+read word
+if [ "$word" = keep ]; then kill -9 $pid; wait $pid; exit; fi 2>/dev/null
+trap "" TERM; kill -TERM 0; kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
+rm -rf "$dir"; sleep 1; rm -rf "$dir"`
 
-// Start starts the server, again after Kill, and returns when it is ready.
+// Start starts the server again after Kill, and returns when it is ready.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
+	s.run(t, "")
+}
+
+func (s *Server) run(t testing.TB, install string) {
+	t.Helper()
+	user := ""
+	if os.Getuid() == 0 {
+		user = "--user=root"
+	}
 	args := []string{
-		"-c", watchdog, "sh", s.dir, binary("mariadbd", "mysqld"), "--no-defaults", "--datadir=" + filepath.Join(s.dir, "data"), "--socket=" + s.socket(),
-		"--pid-file=" + filepath.Join(s.dir, "pid"), "--skip-networking", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1",
-		"--innodb-buffer-pool-size=128M", "--max-connections=300",
+		"-c", watchdog, "sh", s.dir, install, user, binary("mariadbd", "mysqld"), "--no-defaults", "--datadir=" + filepath.Join(s.dir, "data"),
+		"--socket=" + s.socket(), "--pid-file=" + filepath.Join(s.dir, "pid"), "--skip-networking", "--skip-log-bin",
+		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=128M", "--max-connections=300",
 		// Not what we need: the store must not lean on the server's defaults.
 		"--character-set-server=latin1", "--collation-server=latin1_swedish_ci", "--sql-mode=NO_BACKSLASH_ESCAPES",
-	}
-	if os.Getuid() == 0 {
-		args = append(args, "--user=root")
 	}
 	cmd := exec.Command("/bin/sh", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the tests; the pipe tells the watchdog
@@ -153,7 +158,7 @@ func (s *Server) Start(t testing.TB) {
 	case why := <-ready:
 		require.Empty(t, why, "MariaDB ended while starting")
 	case <-time.After(time.Minute):
-		_ = in.Close()
+		_ = in.Close() // the watchdog ends it
 		require.Fail(t, "MariaDB was not ready after a minute")
 	}
 }

@@ -73,6 +73,16 @@ func exerciseMapRuns(t *testing.T, s engine.Store) {
 	runs, err := s.MapRuns(t.Context(), i)
 	require.NoError(t, err)
 	require.Equal(t, []engine.MapRun{m, second}, runs)
+	second.State = bytes.Repeat([]byte{'\'', 0}, 3<<20)
+	c = o.change()
+	c.Runs = []engine.MapRun{second, m, m}
+	o.must(c)
+	got, err = s.RunOf(t.Context(), i, 2)
+	require.NoError(t, err)
+	require.Equal(t, second, *got)
+	second.State = append(second.State, 1)
+	c.Runs = []engine.MapRun{second}
+	require.ErrorIs(t, one(t, s, c), engine.ErrTooLarge)
 	_, err = s.RunOf(t.Context(), i, 3)
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
