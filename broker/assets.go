@@ -82,7 +82,7 @@ func (b *Broker) stream(ctx context.Context, c jetstream.StreamConfig) error {
 // EnsureReports creates the reports stream; idempotent, cheap when it is there.
 func (b *Broker) EnsureReports(ctx context.Context) error {
 	return b.stream(ctx, jetstream.StreamConfig{
-		Name: reportStream, Subjects: []string{"report.>"},
+		Name: reportStream, Subjects: []string{allReports},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.ReportBytes,
 	})
 }

@@ -47,7 +47,7 @@ func (b *Broker) Reports(ctx context.Context, cursors map[uint8]uint64, h Report
 	}
 	slices.Sort(r.filters)
 	if len(r.filters) == Shards {
-		r.filters = []string{"report.>"}
+		r.filters = []string{allReports}
 	}
 	r.next = low + 1
 	ctx, cancel := context.WithCancel(ctx)

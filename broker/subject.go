@@ -196,6 +196,9 @@ func reportSubject(app string, shard uint8) string {
 	return "report." + app + "." + strconv.Itoa(int(shard))
 }
 
+// allReports is every subject of the reports stream.
+const allReports = "report.>"
+
 // reportFilter matches the reports of a shard over all apps.
 func reportFilter(shard uint8) string { return "report.*." + strconv.Itoa(int(shard)) }
 
