@@ -243,8 +243,12 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 		}
 		for int(r.off) < len(msg.Items) {
 			at := msg.First + int64(r.off)
-			if at != rp.index || at > m.accepted || m.done && at >= m.total {
-				r.off = int32(len(msg.Items)) // doubled, after a gap, or beyond what counts
+			if at < rp.index { // doubled
+				r.off++
+				continue
+			}
+			if at > rp.index || at > m.accepted || m.done && at >= m.total {
+				r.off = int32(len(msg.Items)) // after a gap, or beyond what counts
 				break
 			}
 			if at == m.accepted {
