@@ -62,28 +62,31 @@ type registered struct {
 }
 
 func newRegistered(name string, p Processor) *registered {
-	if e, ok := p.(expandable); ok {
-		p = e.expand()
-	}
 	r := &registered{name: name, proc: p, caps: broker.CapMap}
-	allowed := broker.CapMap | broker.CapReduce | broker.CapCombine | broker.CapPre | broker.CapPost
-	if c, ok := p.(capable); ok {
+	steps := p // where the optional steps are looked for, if p itself has none
+	if e, ok := p.(expandable); ok {
+		steps = e.expand()
+	}
+	allowed := broker.CapReduce | broker.CapCombine | broker.CapPre | broker.CapPost
+	if c, ok := steps.(capable); ok {
 		allowed = c.caps()
-		r.caps &= allowed
 	}
-	if v, ok := p.(Reducer); ok && allowed&broker.CapReduce != 0 {
-		r.reduce, r.caps = v, r.caps|broker.CapReduce
-	}
-	if v, ok := p.(Combiner); ok && allowed&broker.CapCombine != 0 {
-		r.combine, r.caps = v, r.caps|broker.CapCombine
-	}
-	if v, ok := p.(PreProcessor); ok && allowed&broker.CapPre != 0 {
-		r.pre, r.caps = v, r.caps|broker.CapPre
-	}
-	if v, ok := p.(PostProcessor); ok && allowed&broker.CapPost != 0 {
-		r.post, r.caps = v, r.caps|broker.CapPost
-	}
+	find(p, steps, allowed, broker.CapReduce, &r.reduce, &r.caps)
+	find(p, steps, allowed, broker.CapCombine, &r.combine, &r.caps)
+	find(p, steps, allowed, broker.CapPre, &r.pre, &r.caps)
+	find(p, steps, allowed, broker.CapPost, &r.post, &r.caps)
 	return r
+}
+
+// find sets step to what has the methods of S: p, or else steps if they are allowed to.
+func find[S any](p, steps Processor, allowed, this broker.Caps, step *S, caps *broker.Caps) {
+	s, ok := p.(S)
+	if !ok && allowed&this != 0 {
+		s, ok = steps.(S)
+	}
+	if ok {
+		*step, *caps = s, *caps|this
+	}
 }
 
 // lacks names the step of the chunk that this processor does not have, or is empty.

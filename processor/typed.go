@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/fanjet/fanjet/broker"
 )
@@ -67,23 +68,25 @@ func (m MapReduce[P, Item, Value]) Process(ctx context.Context, task *Task) (any
 	})
 }
 
-// Reduce is the Reduce of a Reducer; it calls the field Reduce.
+// reducing has the optional steps as methods, which the fields of the same name forbid to
+// MapReduce itself.
+type reducing[P, Item, Value any] struct{ MapReduce[P, Item, Value] }
+
 func (m reducing[P, Item, Value]) Reduce(ctx context.Context, task *Task, results *Results) (any, error) {
 	return m.MapReduce.Reduce(ctx, task, ValuesOf[Value](results))
 }
 
-// Combine is the Combine of a Combiner.
 func (m reducing[P, Item, Value]) Combine(ctx context.Context, values []any) (any, error) {
 	typed := make([]Value, len(values))
 	for i, v := range values {
-		typed[i], _ = v.(Value)
+		x, ok := v.(Value)
+		if !ok {
+			return nil, fmt.Errorf("value %T is no %T", v, x)
+		}
+		typed[i] = x
 	}
 	return m.MapReduce.Combine(ctx, typed), nil
 }
-
-// reducing has the optional steps as methods, which the fields of the same name forbid to
-// MapReduce itself.
-type reducing[P, Item, Value any] struct{ MapReduce[P, Item, Value] }
 
 func (m reducing[P, Item, Value]) caps() broker.Caps {
 	caps := broker.CapMap
