@@ -110,7 +110,7 @@ func (b *board) finish() {
 }
 
 // update takes what became of a node.
-func (b *board) update(s api.NodeStatus, mapped bool) {
+func (b *board) update(s api.NodeStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.index[s.Node]
@@ -118,7 +118,7 @@ func (b *board) update(s api.NodeStatus, mapped bool) {
 		return
 	}
 	now := b.now()
-	moved := n.update(s, mapped, now)
+	moved := n.update(s, now)
 	if b.live {
 		return
 	}

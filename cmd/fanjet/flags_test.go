@@ -32,6 +32,7 @@ func TestRefusals(t *testing.T) {
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--server", "http://x"}, "--server http://x: not an address of NATS; write it as nats://host:4222"},
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--server", "nats://x:99999"}, "the port must be 1 to 65535"},
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--server", "nats://x", "--data", "d"}, "leave it out with --server"},
+		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--server", "nats://x", "--wait-workers", "2"}, "leave it out with --server"},
 		{[]string{"demo", "--root", "testdata/none"}, "there is no such directory"},
 		{[]string{"demo", "--workers", "0"}, "--workers must be 1 to 100"},
 		{[]string{"worker", "--app", "a", "--url", "mysql://h"}, "--url mysql://h: not an address of NATS"},

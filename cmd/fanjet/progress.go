@@ -11,13 +11,21 @@ import (
 // nodeProgress is what is shown of one node.
 type nodeProgress struct {
 	api.NodeStatus
-	mapped bool // Total will not grow
-	since  time.Time
-	until  time.Time
+	since time.Time
+	until time.Time
+	grown time.Time // when Total has grown last
+}
+
+// settled is how long Total must have stood still to be taken for the whole.
+const settled = 500 * time.Millisecond
+
+// whole tells whether all sub-tasks are known, as far as can be seen.
+func (n *nodeProgress) whole(now time.Time) bool {
+	return final(n.Status) || now.Sub(n.grown) >= settled
 }
 
 // update takes what is newer, and tells whether the status moved.
-func (n *nodeProgress) update(s api.NodeStatus, mapped bool, now time.Time) bool {
+func (n *nodeProgress) update(s api.NodeStatus, now time.Time) bool {
 	moved := s.Status != "" && s.Status != n.Status
 	if moved {
 		n.Status, n.Error = s.Status, s.Error
@@ -25,13 +33,12 @@ func (n *nodeProgress) update(s api.NodeStatus, mapped bool, now time.Time) bool
 	if s.Instance != 0 {
 		n.Instance = s.Instance
 	}
-	if s.Total >= n.Total {
-		n.Total = s.Total
+	if s.Total > n.Total {
+		n.Total, n.grown = s.Total, now
 	}
 	if s.Done+s.Failed >= n.Done+n.Failed {
 		n.Done, n.Failed = s.Done, s.Failed
 	}
-	n.mapped = n.mapped || mapped
 	if n.since.IsZero() && (n.running() || final(n.Status)) {
 		n.since = now
 	}
@@ -71,7 +78,7 @@ func (n *nodeProgress) rate(now time.Time) float64 {
 // left is the time the remaining sub-tasks will take; false while nobody can tell.
 func (n *nodeProgress) left(now time.Time) (time.Duration, bool) {
 	r := n.rate(now)
-	if r == 0 || !n.mapped || final(n.Status) {
+	if r == 0 || !n.whole(now) || final(n.Status) {
 		return 0, false
 	}
 	return time.Duration(float64(n.Total-n.over()) / r * float64(time.Second)), true
@@ -94,7 +101,7 @@ func (n *nodeProgress) figures(now time.Time) string {
 	}
 	var b strings.Builder
 	total := thousands(n.Total)
-	if !n.mapped && !final(n.Status) {
+	if !n.whole(now) {
 		total += "+"
 	}
 	fmt.Fprintf(&b, "%s/%s", thousands(n.over()), total)

@@ -59,19 +59,20 @@ func TestNodeProgress_Line(t *testing.T) {
 	n := &nodeProgress{NodeStatus: api.NodeStatus{Node: "count"}}
 	require.Equal(t, "· count  ░░░░░░░░░░░░░░░░░░░░░░░░ waiting", strings.TrimRight(n.line(at(0), 6, 120), " "))
 
-	require.True(t, n.update(api.NodeStatus{Node: "count", Status: "running"}, false, at(0)))
-	require.False(t, n.update(api.NodeStatus{Node: "count", Total: 300, Done: 100}, false, at(1)))
+	require.True(t, n.update(api.NodeStatus{Node: "count", Status: "running"}, at(0)))
+	require.False(t, n.update(api.NodeStatus{Node: "count", Total: 300, Done: 100}, at(1)))
 	require.Equal(t, "▶ count  ████████░░░░░░░░░░░░░░░░ running      1.0s  100/300+, 100/s", n.line(at(1), 6, 120))
 
-	n.update(api.NodeStatus{Node: "count", Total: 400, Done: 195, Failed: 5}, true, at(2))
+	n.update(api.NodeStatus{Node: "count", Total: 400, Done: 100}, at(1.4))
+	n.update(api.NodeStatus{Node: "count", Total: 400, Done: 195, Failed: 5}, at(2))
 	require.Equal(t, "▶ count  ████████████░░░░░░░░░░░░ running      2.0s  200/400, 5 failed, 100/s, 2.0s left", n.line(at(2), 6, 120))
 	require.Equal(t, "count: running, sub-tasks 200/400, 5 failed, 100/s, 2.0s left", n.plainLine(at(2)))
 
 	// Late news changes nothing.
-	n.update(api.NodeStatus{Node: "count", Total: 300, Done: 100}, false, at(2))
+	n.update(api.NodeStatus{Node: "count", Total: 300, Done: 100}, at(2))
 	require.EqualValues(t, 200, n.over())
 
-	require.True(t, n.update(api.NodeStatus{Node: "count", Status: "failed", Error: "too many\nfailed"}, true, at(4)))
+	require.True(t, n.update(api.NodeStatus{Node: "count", Status: "failed", Error: "too many\nfailed"}, at(4)))
 	require.Equal(t, "✘ count  ████████████░░░░░░░░░░░░ failed       4.0s  200/400, 5 failed, 50/s  too many failed", n.line(at(9), 6, 120))
 	require.Len(t, []rune(n.line(at(9), 6, 40)), 40)
 	require.Equal(t, "count: failed after 4.0s, sub-tasks 200/400, 5 failed, 50/s: too many failed", n.plainLine(at(9)))
@@ -94,14 +95,14 @@ func TestBoard_Plain(t *testing.T) {
 	now := at(0)
 	b.now = func() time.Time { return now }
 	b.start([]string{"a", "b"})
-	b.update(api.NodeStatus{Node: "a", Status: "running"}, false)
+	b.update(api.NodeStatus{Node: "a", Status: "running"})
 	for i := range int64(50) {
 		now = at(float64(i) / 10)
-		b.update(api.NodeStatus{Node: "a", Total: 50, Done: i}, true)
+		b.update(api.NodeStatus{Node: "a", Total: 50, Done: i})
 	}
-	b.update(api.NodeStatus{Node: "a", Status: "succeeded", Done: 50, Total: 50}, true)
-	b.update(api.NodeStatus{Node: "a", Status: "succeeded"}, true)
-	b.update(api.NodeStatus{Node: "ghost", Status: "running"}, true)
+	b.update(api.NodeStatus{Node: "a", Status: "succeeded", Done: 50, Total: 50})
+	b.update(api.NodeStatus{Node: "a", Status: "succeeded"})
+	b.update(api.NodeStatus{Node: "ghost", Status: "running"})
 	b.say("hello %d", 1)
 	b.finish()
 	require.Equal(t, `12:00:00 a: running
@@ -160,7 +161,7 @@ func TestBoard_Live(t *testing.T) {
 	b.now = func() time.Time { return at(0) }
 	b.start([]string{"a", "bb"})
 	b.say("above %d", 1)
-	b.update(api.NodeStatus{Node: "a", Status: "succeeded"}, false)
+	b.update(api.NodeStatus{Node: "a", Status: "succeeded"})
 	_, err := b.Write([]byte("above 2"))
 	require.NoError(t, err)
 	b.finish()
@@ -184,8 +185,8 @@ func TestBoard_ManyNodes(t *testing.T) {
 		ids[i] = "n" + two(i)
 	}
 	b.start(ids)
-	b.update(api.NodeStatus{Node: "n50", Status: "running"}, false)
-	b.update(api.NodeStatus{Node: "n00", Status: "succeeded"}, false)
+	b.update(api.NodeStatus{Node: "n50", Status: "running"})
+	b.update(api.NodeStatus{Node: "n00", Status: "succeeded"})
 	shown, hidden := b.visible()
 	require.Len(t, shown, maxLines)
 	require.Equal(t, 80, hidden)

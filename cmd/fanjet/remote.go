@@ -102,7 +102,7 @@ func (r remote) watch(ctx context.Context, id int64, b *board) error {
 		away = gone
 		if err == nil {
 			for _, n := range reply.Nodes {
-				b.update(n, n.Total > 0 && n.Done+n.Failed == n.Total)
+				b.update(n)
 			}
 			if final(reply.Status) {
 				return nil

@@ -16,6 +16,7 @@ type runCmd struct {
 	File    string        `arg:"" name:"FILE" help:"The workflow file, YAML or JSON."`
 	Param   []string      `sep:"none" placeholder:"NAME=VALUE" help:"A param of the workflow; may be repeated. The value is JSON, or a text."`
 	Worker  string        `placeholder:"CMD" help:"A worker to run beside it, by the shell, with FANJET_URL and FANJET_APP set. It stays in the foreground and is ended at the end."`
+	Wait    int           `name:"wait-workers" placeholder:"N" help:"Start when N workers of the app are there: a broadcast reaches those that are alive then."`
 	JSON    bool          `name:"json" help:"Answer with one JSON document."`
 	Data    string        `type:"path" placeholder:"DIR" help:"Keep the data there; default a temporary directory."`
 	Server  string        `placeholder:"URL" help:"Run it on the server behind this broker, nats://host:4222, instead of one in this process."`
@@ -79,7 +80,13 @@ func (c *runCmd) order() (*order, error) {
 	if c.Timeout < 0 {
 		return nil, invalid("--timeout %v: must not be negative", c.Timeout)
 	}
+	if c.Wait < 0 {
+		return nil, invalid("--wait-workers %d: must not be negative", c.Wait)
+	}
 	if c.Server != "" {
+		if c.Wait > 0 {
+			return nil, invalid("--wait-workers is for the server in this process; leave it out with --server")
+		}
 		if c.Data != "" {
 			return nil, invalid("--data is for the server in this process; leave it out with --server")
 		}
@@ -116,7 +123,7 @@ func (c *runCmd) target(ctx context.Context, b *board) (t target, url string, cl
 func (c *runCmd) withWorker(ctx context.Context, sig *interrupts, t target, o *order, url string, b *board) (int64, *api.StatusReply, error) {
 	if c.Worker == "" {
 		b.say("no --worker is given: workers of app %s connect with %s", o.def().App, connectHint(o.def().App, redactURL(url), c.Server != "" && c.Token != ""))
-		return drive(ctx, sig.second, t, o, b)
+		return c.drive(ctx, sig.second, t, o, b)
 	}
 	w, err := startChild(c.Worker, []string{"FANJET_URL=" + url, "FANJET_APP=" + o.def().App}, b)
 	if err != nil {
@@ -134,7 +141,26 @@ func (c *runCmd) withWorker(ctx context.Context, sig *interrupts, t target, o *o
 		case <-over:
 		}
 	}()
-	return drive(ctx, sig.second, t, o, b)
+	return c.drive(ctx, sig.second, t, o, b)
+}
+
+const lookEvery = 20 * time.Millisecond // at the workers that are there
+
+// drive waits for the workers and runs the workflow.
+func (c *runCmd) drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *api.StatusReply, error) {
+	if l, ok := t.(local); ok && c.Wait > 0 {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for len(l.Workers(o.def().App)) < c.Wait {
+			select {
+			case <-ctx.Done():
+				return 0, nil, fmt.Errorf("waiting for %s of app %s, there are %d: %w",
+					plural(int64(c.Wait), "worker"), o.def().App, len(l.Workers(o.def().App)), context.Cause(ctx))
+			case <-tick.C:
+			}
+		}
+	}
+	return drive(ctx, hurry, t, o, b)
 }
 
 // inOrder sorts the nodes by the order they run in.

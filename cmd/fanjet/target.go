@@ -78,7 +78,7 @@ func finished(ctx context.Context, t target, id int64, b *board) (int64, *api.St
 		return id, nil, err
 	}
 	for _, n := range reply.Nodes {
-		b.update(n, true)
+		b.update(n)
 	}
 	return id, reply, nil
 }
@@ -99,7 +99,7 @@ func (l local) watch(ctx context.Context, id int64, b *board) error {
 	// What happened before is no event any more.
 	if now, err := l.status(ctx, id); err == nil {
 		for _, n := range now.Nodes {
-			b.update(n, false)
+			b.update(n)
 		}
 	}
 	shown := make(chan struct{})
@@ -107,7 +107,7 @@ func (l local) watch(ctx context.Context, id int64, b *board) error {
 		defer close(shown)
 		for e := range events {
 			if e.Node != "" {
-				b.update(statusOf(e), e.Mapped)
+				b.update(statusOf(e))
 			}
 		}
 	}()
