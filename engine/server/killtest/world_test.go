@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/broker/brokertest"
 	"github.com/fanjet/fanjet/storage"
 	"github.com/fanjet/fanjet/storage/storagetest"
 )
@@ -107,12 +108,12 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	t.Cleanup(w.end)
 	for _, p := range w.procs {
-		p.start()
+		require.NoError(t, p.start())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var err error
-	w.client, err = broker.Dial(ctx, broker.Options{URL: w.url, Name: "caller"})
+	w.client, err = broker.Dial(ctx, broker.Options{URL: w.url, Name: "caller", Logger: brokertest.Quiet()})
 	require.NoError(t, err)
 	t.Cleanup(w.client.Close)
 	return w
@@ -163,31 +164,45 @@ func tail(path string, n int) string {
 
 func (p *proc) logFile() string { return filepath.Join(p.w.dir, p.role.Name+".log") }
 
-func (p *proc) start() {
-	t := p.w.t
+func (p *proc) start() error {
 	said, err := json.Marshal(p.role)
-	require.NoError(t, err)
+	if err != nil {
+		return err
+	}
 	logs, err := os.OpenFile(p.logFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, logs.Close()) }()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logs.Close() }() // the child has its own
 	exe, err := os.Executable()
-	require.NoError(t, err)
-	p.cmd = exec.Command(exe)
-	p.cmd.Env = append(os.Environ(), roleEnv+"="+string(said))
-	p.cmd.Stdout, p.cmd.Stderr = logs, logs
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the test; the pipe tells the rest
-	p.pipe, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	p.gone = make(chan struct{})
-	go func(cmd *exec.Cmd, gone chan struct{}) {
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), roleEnv+"="+string(said))
+	cmd.Stdout, cmd.Stderr = logs, logs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the test; the pipe tells the rest
+	if p.pipe, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	p.cmd, p.gone = cmd, gone
+	go func() {
 		p.err = cmd.Wait()
 		close(gone)
-	}(p.cmd, p.gone)
+	}()
+	return nil
 }
 
-func (p *proc) signal(sig syscall.Signal) {
-	require.NoError(p.w.t, p.cmd.Process.Signal(sig), "%s ended by itself: %s", p.role.Name, tail(p.logFile(), 2000))
+// signal fails if the process has ended by itself.
+func (p *proc) signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("%s has ended by itself: %w: %s", p.role.Name, err, tail(p.logFile(), 3000))
+	}
+	return nil
 }
 
 // note keeps a hit, to explain what was repeated.
@@ -198,36 +213,61 @@ func (w *world) note(h hit) {
 }
 
 // kill kills the process and starts it again after a pause.
-func (p *proc) kill(pause time.Duration) {
+func (p *proc) kill(pause time.Duration) error {
 	h := hit{what: "kill", kind: p.role.Kind, pid: p.cmd.Process.Pid, from: time.Now().UnixNano()}
-	p.signal(syscall.SIGKILL)
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
 	<-p.gone
 	wait(pause)
-	p.start()
+	err := p.start()
 	h.to = time.Now().UnixNano()
 	p.w.note(h)
+	return err
 }
 
 // freeze stops the process for a while, as a paused machine does.
-func (p *proc) freeze(d time.Duration) {
+func (p *proc) freeze(d time.Duration) error {
 	h := hit{what: "freeze", kind: p.role.Kind, pid: p.cmd.Process.Pid, from: time.Now().UnixNano()}
-	p.signal(syscall.SIGSTOP)
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
 	wait(d)
-	p.signal(syscall.SIGCONT)
+	err := p.signal(syscall.SIGCONT)
 	h.to = time.Now().UnixNano()
 	p.w.note(h)
+	return err
 }
 
 // term ends the process as an orchestrator does; it must end cleanly.
-func (p *proc) term() {
-	p.signal(syscall.SIGTERM)
+func (p *proc) term() error {
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
 	select {
 	case <-p.gone:
-		require.NoError(p.w.t, p.err, "%s did not end cleanly: %s", p.role.Name, tail(p.logFile(), 4000))
+		if p.err != nil {
+			return fmt.Errorf("%s did not end cleanly: %w: %s", p.role.Name, p.err, tail(p.logFile(), 4000))
+		}
+		return nil
 	case <-time.After(30 * time.Second):
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines go to its log
 		<-p.gone
-		require.Fail(p.w.t, "SIGTERM does not end "+p.role.Name, "%s", tail(p.logFile(), 20000))
+		return fmt.Errorf("SIGTERM does not end %s: %s", p.role.Name, tail(p.logFile(), 20000))
+	}
+}
+
+// until asks every 100 ms what is still wrong, until nothing is.
+func (w *world) until(limit time.Duration, wrong func() string) {
+	w.t.Helper()
+	over := time.Now().Add(limit)
+	for {
+		why := wrong()
+		if why == "" {
+			return
+		}
+		require.True(w.t, time.Now().Before(over), "for %v: %s", limit, why)
+		wait(100 * time.Millisecond)
 	}
 }
 
@@ -237,11 +277,14 @@ func wait(d time.Duration) { <-time.After(d) }
 // termAll ends everything: workers, servers, broker.
 func (w *world) termAll() {
 	for _, kind := range []string{"worker", "server", "broker"} {
-		var wg sync.WaitGroup
-		for _, p := range w.of(kind) {
-			wg.Go(p.term)
+		all := w.of(kind)
+		ended := make(chan error, len(all))
+		for _, p := range all {
+			go func() { ended <- p.term() }()
 		}
-		wg.Wait()
+		for range all {
+			require.NoError(w.t, <-ended)
+		}
 	}
 }
 
