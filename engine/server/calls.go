@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/api"
+	"github.com/fanjet/fanjet/engine/internal/commit"
 	"github.com/fanjet/fanjet/workflow"
 )
 
@@ -53,6 +55,8 @@ var kinds = []struct {
 }{
 	{engine.ErrInvalid, "invalid"}, {engine.ErrNotFound, "not_found"}, {engine.ErrConflict, "conflict"},
 	{engine.ErrTooLarge, "too_large"}, {engine.ErrUnavailable, "unavailable"}, {engine.ErrFenced, "unavailable"},
+	{commit.ErrBroken, "unavailable"}, {commit.ErrStopped, "unavailable"}, {context.DeadlineExceeded, "unavailable"},
+	{broker.ErrUnavailable, "unavailable"}, {broker.ErrNoResponders, "unavailable"},
 }
 
 func apiError(err error) *api.Error {

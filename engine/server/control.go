@@ -10,6 +10,7 @@ import (
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/commit"
 	"github.com/fanjet/fanjet/engine/internal/track"
 	"github.com/fanjet/fanjet/workflow"
 )
@@ -158,8 +159,9 @@ func (s *Server) TriggerAsync(ctx context.Context, t Trigger, done func(id int64
 		s.caches.jobs.put(version{job.ID, job.Version}, job)
 		row := track.Row{Instance: in, App: trackApp(app), Spec: &job.Spec, Job: job.Name}
 		ok := s.inbox.put(item{event: track.Triggered{Row: row, Done: func(err error) {
-			if errors.Is(err, engine.ErrFenced) {
-				// The shard went to another server meanwhile: its owner finds the row.
+			if errors.Is(err, engine.ErrFenced) || errors.Is(err, commit.ErrBroken) {
+				// Not stored: the shard went to another server meanwhile, or is being loaded
+				// again. Its owner finds the row.
 				s.background(func(ctx context.Context) { s.insert(in, finish) })
 				return
 			}
