@@ -85,7 +85,8 @@ func (o *Owner) directed(e Directed) {
 		o.at(&timer{at: o.now + awayPause, kind: timerDirect, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})
 	case e.Reply == broker.DirectedAccepted:
 		c.accepted = true
-		if c.holder != c.worker {
+		// A report may have told already that the worker is another incarnation by now.
+		if c.holder.Worker != c.worker.Worker {
 			c.holder, c.since = c.worker, o.now
 		}
 	case c.phase == phaseShare && e.Reply == broker.DirectedBusy:

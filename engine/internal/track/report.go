@@ -73,8 +73,9 @@ func (o *Owner) report(who Target, r *broker.Report) {
 	c := in.chunks[r.Chunk]
 	switch r.Kind {
 	case broker.ReportStarted:
-		if c == nil || c.holder.Worker != "" && c.holder != who && o.holds(in, c) {
-			// Somebody else has it and lives: both run it, the first success counts.
+		if c == nil || c.holder.Worker != "" && c.holder.Worker != who.Worker && o.holds(in, c) {
+			// Somebody else has it and lives: both run it, the first success counts. A worker
+			// of the same name is its next incarnation, even if no beat has told so yet.
 			o.stats.Stale++
 			return
 		}

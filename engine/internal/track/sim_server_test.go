@@ -408,6 +408,7 @@ func (s *simServer) perform(e track.Effect) {
 			} else if err = b.publish(e.Lane, e.Chunk); err == nil && w.chance(0.01) && !w.calm && w.faults.broker {
 				err = broker.ErrUnavailable // stored all the same
 			}
+			w.about(e.Chunk.Instance, "%s publishes %s: %d tasks from %d, %v", s.name, keyOf(e.Chunk.ChunkKey), len(e.Chunk.Tasks), e.Chunk.Tasks[0].Number, err)
 			if err != nil {
 				answer(track.Unpublished{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Err: err})
 			}
@@ -466,7 +467,11 @@ func (s *simServer) perform(e track.Effect) {
 		})
 	case track.List:
 		// It waits for the publishes begun before.
-		s.later(w.between(3, 8), func() { answer(s.list(e)) })
+		s.later(w.between(3, 8), func() {
+			l := s.list(e)
+			w.about(w.watch, "%s lists %v: present %v", s.name, slices.Contains(e.Instances, w.watch), l.Present[w.watch])
+			answer(l)
+		})
 	case track.Purge:
 		s.later(w.between(0, 50), func() { b.purge(e.Instance, e.Tasks, e.Run) })
 		s.later(3000, func() { b.purge(e.Instance, e.Tasks, e.Run) })
@@ -501,6 +506,7 @@ func (s *simServer) direct(e track.Direct) {
 	w := s.w
 	life := s.life
 	back := func(r broker.DirectedReply, err error) {
+		w.about(e.Chunk.Instance, "%s directed %s to %s: %d %v", s.name, keyOf(e.Chunk.ChunkKey), e.Worker, r, err)
 		if s.life == life {
 			s.later(w.between(0, 3), func() {
 				s.handle(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Reply: r, Err: err})

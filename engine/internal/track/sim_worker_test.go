@@ -41,7 +41,7 @@ type simRun struct {
 	stopped bool
 	skip    map[int64]bool
 	next    int
-	end     int // tasks from here on were given back
+	end     int     // tasks from here on were given back
 	done    []int64 // finished and not yet reported
 	values  [][]byte
 	pending int
@@ -290,6 +290,9 @@ func (x *simWorker) flush() {
 		_ = x.w.broker.addReports(shard, b)
 	}
 	x.out = rest
+	for _, rep := range b.Reports {
+		x.w.about(rep.Instance, "%s reports %s kind %d numbers %v result %d emitted %d error %s", x.name, keyOf(rep.ChunkKey), rep.Kind, rep.Numbers, rep.ResultSeq, rep.Emitted, rep.Error.Message)
+	}
 	for _, f := range done {
 		x.later(x.w.between(0, 2), f)
 	}

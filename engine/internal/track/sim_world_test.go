@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
@@ -40,6 +42,7 @@ type world struct {
 	trace   []string
 	failed  error
 	nextID  int64
+	watch   int64 // the instance of which everything is noted
 	app     *track.App
 	harmed  int64 // faults that happened
 }
@@ -93,6 +96,7 @@ func newWorld(seed uint64) (*world, error) {
 		return nil, err
 	}
 	w.db = db
+	w.watch, _ = strconv.ParseInt(os.Getenv("FANJET_SIM_INSTANCE"), 10, 64)
 	app, err := db.EnsureApp(context.Background(), engine.App{ID: 7, Name: "sim", CreatedAt: w.now})
 	if err != nil {
 		return nil, err
@@ -140,6 +144,13 @@ func (w *world) core(run func()) {
 	}
 	for range n {
 		w.after(w.between(0, 3)+w.rng.Int64N(2)*w.between(0, 20), run)
+	}
+}
+
+// about notes what happens to the instance that is watched.
+func (w *world) about(instance int64, format string, args ...any) {
+	if instance == w.watch {
+		w.note(format, args...)
 	}
 }
 
@@ -282,6 +293,7 @@ func (w *world) stored(c *engine.Change) {
 				w.fail("instance %d went from %s to %s", in.ID, old, in.Status)
 			}
 			w.known[in.ID] = in.Status
+			w.about(in.ID, "stored: %s attempt %d worker %s error %.60s", in.Status, in.Attempt, in.Worker, in.Error)
 			if j := w.work[in.ID]; j != nil {
 				j.known = true
 				j.row = *in
