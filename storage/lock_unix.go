@@ -40,5 +40,9 @@ func lockFile(path string) (func() error, error) {
 	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	return f.Close, nil
+	return func() error {
+		// Closing is not enough: a child that another goroutine is just starting has the
+		// file too, until it execs.
+		return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+	}, nil
 }

@@ -109,7 +109,7 @@ func (db *DB) runMigrations(ctx context.Context, all []migration) error {
 		if err != nil {
 			return db.wrap(err, "migration %d (%s); it runs again at the next start", m.version, m.name)
 		}
-		db.log.Info("schema migrated", "version", m.version, "name", m.name)
+		db.log.Info("schema migrated", "database", db.name, "version", m.version, "name", m.name)
 	}
 	return nil
 }
