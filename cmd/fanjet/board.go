@@ -122,7 +122,7 @@ func (b *board) update(s api.NodeStatus) {
 	if b.live {
 		return
 	}
-	if moved || n.over() > 0 && !final(n.Status) && now.Sub(b.told[s.Node]) >= plainEvery {
+	if moved && n.Status != "dispatched" || n.over() > 0 && !final(n.Status) && now.Sub(b.told[s.Node]) >= plainEvery {
 		b.told[s.Node] = now
 		fmt.Fprintf(b.out, "%s %s\n", now.Format("15:04:05"), n.plainLine(now))
 	}

@@ -14,7 +14,8 @@ import (
 func plainCount(ctx context.Context, root string) (*tally, error) {
 	t := newTally()
 	tree := os.DirFS(root)
-	noLetter := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }
+	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	between := func(r rune) bool { return !letter(r) && (r < '0' || r > '9') && r != '_' }
 	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -28,8 +29,8 @@ func plainCount(ctx context.Context, root string) (*tally, error) {
 		}
 		t.Files++
 		t.Bytes += int64(len(data))
-		for field := range bytes.FieldsFuncSeq(data, noLetter) {
-			if len(field) <= maxWord {
+		for field := range bytes.FieldsFuncSeq(data, between) {
+			if len(field) >= minWord && len(field) <= maxWord && letter(rune(field[0])) {
 				t.Words++
 				t.Count[strings.ToLower(string(field))]++
 			}

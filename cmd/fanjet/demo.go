@@ -107,7 +107,9 @@ func (c *demoCmd) count(sig *interrupts, con *console, o *order) (res *demoResul
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	b.say("a server with NATS and SQLite inside runs at %s, with %s; data in %s", p.url, plural(int64(c.Workers), "worker"), dir)
-	stop := startWorkers(sig, o.def().App, p.url, c.Workers, c.Slots, log)
+	// Of the workers only errors: that a fold was too large to travel as one, for example, is
+	// slower and not wrong.
+	stop := startWorkers(sig, o.def().App, p.url, c.Workers, c.Slots, logFlags{LogLevel: "error"}.logger(b))
 	defer func() { err = errors.Join(err, stop()) }()
 
 	began := time.Now()

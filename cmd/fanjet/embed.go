@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,7 +26,7 @@ type partsConfig struct {
 
 	ackWait, lease, beat time.Duration
 
-	log *slog.Logger
+	log *logger
 }
 
 // parts is a whole server in this process.
@@ -35,6 +34,7 @@ type parts struct {
 	url    string // where workers connect, without credentials
 	server *server.Server
 
+	log    *logger
 	store  *storage.DB
 	nats   *embedded.Server
 	broker *broker.Broker
@@ -46,7 +46,7 @@ type parts struct {
 // startParts opens everything and returns once the server takes work. What was opened is
 // closed again if something fails.
 func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
-	p = &parts{url: c.natsURL, ended: make(chan struct{})}
+	p = &parts{url: c.natsURL, log: c.log, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -62,12 +62,12 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	if dbURL == "" {
 		dbURL = "sqlite:" + filepath.Join(c.dir, "fanjet.db")
 	}
-	if p.store, err = storage.Open(ctx, storage.Config{URL: dbURL, Logger: c.log}); err != nil {
+	if p.store, err = storage.Open(ctx, storage.Config{URL: dbURL, Logger: c.log.Logger}); err != nil {
 		return p, err
 	}
 	if c.natsURL == "" {
 		p.nats, err = embedded.Start(embedded.Config{
-			Dir: filepath.Join(c.dir, "nats"), Host: c.host, Port: c.port, Token: c.token, Logger: c.log,
+			Dir: filepath.Join(c.dir, "nats"), Host: c.host, Port: c.port, Token: c.token, Logger: c.log.Logger,
 		})
 		if err != nil {
 			return p, err
@@ -77,14 +77,14 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	dial, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
 	p.broker, err = broker.Connect(dial, broker.Config{
-		Options: broker.Options{URL: p.url, Token: c.token, CredsFile: c.creds, Logger: c.log},
+		Options: broker.Options{URL: p.url, Token: c.token, CredsFile: c.creds, Logger: c.log.Logger},
 		AckWait: c.ackWait,
 	})
 	if err != nil {
 		return p, fmt.Errorf("%w; is NATS running there, with JetStream, and is the token right?", err)
 	}
 	p.server, err = server.New(server.Config{
-		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log,
+		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log.Logger,
 	})
 	if err != nil {
 		return p, err
@@ -115,6 +115,7 @@ func (p *parts) close() error {
 		<-p.ended
 		errs = append(errs, p.err)
 	}
+	p.log.hush() // what the parts say of each other's end is no news
 	if p.broker != nil {
 		p.broker.Close()
 	}

@@ -11,17 +11,26 @@ type logFlags struct {
 	LogFormat string `enum:"text,json" default:"text" env:"FANJET_LOG_FORMAT" help:"One of ${enum}."`
 }
 
-func (f logFlags) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
+// logger is a log and its level, which can be raised while it is used.
+type logger struct {
+	*slog.Logger
+	level *slog.LevelVar
+}
+
+// hush leaves errors only.
+func (l *logger) hush() { l.level.Set(max(slog.LevelError, l.level.Level())) }
+
+func (f logFlags) logger(w io.Writer) *logger {
+	var level slog.LevelVar
 	_ = level.UnmarshalText([]byte(f.LogLevel)) // one of the four
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: &level}
 	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return &logger{slog.New(slog.NewJSONHandler(w, o)), &level}
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return &logger{slog.New(slog.NewTextHandler(w, o)), &level}
 }
 
 // warnings is the log of a command whose output is for people: what went wrong only.
-func warnings(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
+func warnings(w io.Writer) *logger {
+	return logFlags{LogLevel: "warn"}.logger(w)
 }

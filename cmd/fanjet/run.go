@@ -102,7 +102,7 @@ func (c *runCmd) target(ctx context.Context, b *board) (t target, url string, cl
 	if c.Server != "" {
 		dial, cancel := context.WithTimeout(ctx, dialPatience)
 		defer cancel()
-		client, err := broker.Dial(dial, broker.Options{URL: c.Server, Token: c.Token, Name: "fanjet run", Logger: warnings(b)})
+		client, err := broker.Dial(dial, broker.Options{URL: c.Server, Token: c.Token, Name: "fanjet run", Logger: warnings(b).Logger})
 		if err != nil {
 			return nil, "", nil, fmt.Errorf("%w; is a server running there? Start one with fanjet server", err)
 		}

@@ -45,7 +45,6 @@ func (c *serverCmd) Run(con *console) error {
 	if err := p.close(); err != nil {
 		return fmt.Errorf("stop the server: %w", err)
 	}
-	parts.log.Info("server has stopped")
 	return nil
 }
 

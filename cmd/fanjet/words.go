@@ -15,10 +15,12 @@ import (
 	"github.com/fanjet/fanjet/processor"
 )
 
-// The word count of the demo. A word is a run of 1 to 64 ASCII letters, in lower case;
-// longer runs are data, not words.
+// The word count of the demo. A word begins with a letter, goes on with letters, digits
+// and _, and has 2 to 64 of them, ASCII all; it is counted in lower case. What is longer,
+// or begins with a digit, is data.
 
 const (
+	minWord = 2
 	maxWord = 64
 	// pieceBytes bounds the bytes of one sub-task, so that even a piece of words that are
 	// all different makes a value that may travel. A larger file is several pieces.
@@ -200,7 +202,7 @@ func (c *counter) tally() *tally {
 }
 
 // piece counts the words that begin in p. It reads one byte before, to see whether a run
-// of letters began there, and as much behind as tells a word from a longer run.
+// began there, and as much behind as tells a word from a longer run.
 func (c *counter) piece(root string, p piece) error {
 	f, err := os.Open(filepath.Join(root, p.Path))
 	if err != nil {
@@ -226,22 +228,22 @@ func (c *counter) piece(root string, p piece) error {
 // none of ours.
 func (c *counter) count(b []byte, from, to int) {
 	i := from
-	if from > 0 && lower(b[from-1]) != 0 {
-		for i < len(b) && lower(b[i]) != 0 {
+	if from > 0 && inWord(b[from-1]) != 0 {
+		for i < len(b) && inWord(b[i]) != 0 {
 			i++
 		}
 	}
 	for i < min(to, len(b)) {
 		start := i
 		for i < len(b) {
-			l := lower(b[i])
+			l := inWord(b[i])
 			if l == 0 {
 				break
 			}
 			b[i] = l
 			i++
 		}
-		if n := i - start; n > 0 && n <= maxWord {
+		if n := i - start; n >= minWord && n <= maxWord && b[start] >= 'a' {
 			c.sum.Words++
 			if count, ok := c.words[string(b[start:i])]; ok {
 				*count++
@@ -254,10 +256,10 @@ func (c *counter) count(b []byte, from, to int) {
 	}
 }
 
-// lower is the letter in lower case, 0 for what is no ASCII letter.
-func lower(b byte) byte {
+// inWord is the byte in lower case, 0 for what is in no word.
+func inWord(b byte) byte {
 	switch {
-	case b >= 'a' && b <= 'z':
+	case b >= 'a' && b <= 'z', b >= '0' && b <= '9', b == '_':
 		return b
 	case b >= 'A' && b <= 'Z':
 		return b + 'a' - 'A'
@@ -308,7 +310,7 @@ type reportParams struct {
 	Count summary `json:"count"`
 }
 
-// words is the result of demo-report: the totals, and the top words with their share.
+// wordReport is the result of demo-report: the totals, and the top words with their share.
 type wordReport struct {
 	Totals summary     `json:"totals"`
 	Rows   []reportRow `json:"rows"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/fanjet/fanjet/processor"
 )
@@ -42,7 +41,7 @@ func (c *workerCmd) Run(con *console) error {
 	defer sig.forget()
 	log := c.logger(con.err)
 	w := registerDemo(processor.NewWorker(processor.Config{
-		App: c.App, Name: c.Name, URL: c.URL, Token: c.Token, CredsFile: c.Creds, Slots: c.Slots, Tags: c.Tags, Logger: log,
+		App: c.App, Name: c.Name, URL: c.URL, Token: c.Token, CredsFile: c.Creds, Slots: c.Slots, Tags: c.Tags, Logger: log.Logger,
 	}))
 	log.Info("worker starts", "app", c.App, "name", w.Name())
 	err := w.Run(sig.first)
@@ -56,13 +55,13 @@ func (c *workerCmd) Run(con *console) error {
 
 // startWorkers runs n workers of the demo in this process, each with a connection of its
 // own. stop drains them and returns their errors.
-func startWorkers(sig *interrupts, app, url string, n, slots int, log *slog.Logger) (stop func() error) {
+func startWorkers(sig *interrupts, app, url string, n, slots int, log *logger) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, n)
 	for i := range n {
 		w := registerDemo(processor.NewWorker(processor.Config{
 			App: app, Name: fmt.Sprintf("%s-%d", app, i+1), URL: url, Slots: slots,
-			DrainTimeout: stopPatience, Logger: log,
+			DrainTimeout: stopPatience, Logger: log.Logger,
 		}))
 		go func() {
 			err := w.Run(ctx)
