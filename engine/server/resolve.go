@@ -104,12 +104,24 @@ func (s *Server) resolveAll(ctx context.Context, rows []engine.Instance) []track
 			return out
 		}
 		row := s.resolve(ctx, in)
+		if row.Err == nil && in.Attempt > 1 && in.Status == engine.StatusWaiting {
+			row.Checkpoint, row.Err = s.checkpoint(ctx, in)
+		}
 		if errors.Is(row.Err, engine.ErrUnavailable) || ctx.Err() != nil {
 			continue // it waits; it is read again
 		}
 		out = append(out, row)
 	}
 	return out
+}
+
+// checkpoint is what the root task of the attempt before has left.
+func (s *Server) checkpoint(ctx context.Context, in engine.Instance) ([]byte, error) {
+	rows, err := s.cfg.Store.TasksOf(ctx, in.ID, in.Attempt-1, engine.TaskRoot, 0, 1)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0].Checkpoint, nil
 }
 
 // resolve finds what an instance's row refers to. What is gone or broken becomes the row's

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"path/filepath"
 	"sync"
@@ -68,8 +69,15 @@ func newWorld(t testing.TB, url string) *world {
 // worker starts a worker and returns when the server knows it.
 func (w *world) worker(name string, slots int, register func(*processor.Worker)) (stop func()) {
 	w.t.Helper()
+	return w.workerWith(processor.Config{Name: name, Slots: slots}, register)
+}
+
+func (w *world) workerWith(c processor.Config, register func(*processor.Worker)) (stop func()) {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
-	p := processor.NewWorker(processor.Config{App: "test", Name: name, URL: w.broker.URL(), Slots: slots, Logger: brokertest.Quiet()})
+	name := c.Name
+	c.App, c.URL, c.Logger = "test", w.broker.URL(), brokertest.Quiet()
+	p := processor.NewWorker(c)
 	register(p)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -91,6 +99,14 @@ func (w *world) job(name string, spec workflow.Spec) {
 	w.t.Helper()
 	_, err := w.server.SaveJob(w.ctx, "test", name, "", spec)
 	require.NoError(w.t, err)
+}
+
+// named saves a job under a name of its own.
+func (w *world) named(prefix string, spec workflow.Spec) string {
+	w.t.Helper()
+	name := fmt.Sprintf("%s-%d", prefix, time.Now().UnixNano())
+	w.job(name, spec)
+	return name
 }
 
 func (w *world) run(job string, params string) *engine.Instance {

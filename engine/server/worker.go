@@ -84,6 +84,21 @@ func (s *Server) maintenance(ctx context.Context, app *engine.App) {
 	}
 }
 
+// SetMaintenance puts a worker into maintenance, in which it gets nothing new, or takes it
+// out. Other servers see it within some seconds.
+func (s *Server) SetMaintenance(ctx context.Context, app, worker string, on bool) error {
+	a, err := s.cfg.Store.AppByName(ctx, app)
+	if err != nil {
+		return fmt.Errorf("app %q: %w", app, err)
+	}
+	if err := s.cfg.Store.SetMaintenance(ctx, a.ID, worker, on); err != nil {
+		return fmt.Errorf("worker %q of app %q: %w", worker, app, err)
+	}
+	s.fleet.SetMaintenance(app, worker, on)
+	s.inbox.put(item{event: track.WorkerNews{App: app}}, true)
+	return nil
+}
+
 // beat takes a beat in.
 func (s *Server) beat(b *broker.Beat) {
 	s.inbox.put(item{do: func(now int64) {
