@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -10,7 +12,15 @@ import (
 )
 
 // dialPatience bounds how long a command waits for a broker that does not answer.
-const dialPatience = 10 * time.Second
+const dialPatience = 5 * time.Second
+
+// unreachable says that no broker took the connection, and what to look at.
+func unreachable(err error, address, ask string) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("nothing answers at %s within %v; %s", redactURL(address), dialPatience, ask)
+	}
+	return fmt.Errorf("%w; %s", err, ask)
+}
 
 // checkURL refuses what is no address of NATS; several are separated by commas.
 func checkURL(flag, text string) error {

@@ -81,7 +81,7 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 		AckWait: c.ackWait,
 	})
 	if err != nil {
-		return p, fmt.Errorf("%w; is NATS running there, with JetStream, and is the token right?", err)
+		return p, unreachable(err, p.url, "is NATS running there, and the token right?")
 	}
 	p.server, err = server.New(server.Config{
 		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log.Logger,

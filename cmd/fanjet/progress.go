@@ -86,7 +86,7 @@ func (n *nodeProgress) left(now time.Time) (time.Duration, bool) {
 
 func (n *nodeProgress) took(now time.Time) string {
 	switch {
-	case n.since.IsZero():
+	case n.since.IsZero(), n.since.Equal(n.until): // its end was the first that was heard of it
 		return ""
 	case n.until.IsZero():
 		return short(now.Sub(n.since))

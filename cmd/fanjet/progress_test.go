@@ -171,7 +171,7 @@ func TestBoard_Live(t *testing.T) {
 	require.Equal(t, []string{
 		"above 1",
 		"above 2",
-		"✔ a  " + strings.Repeat("█", barWidth) + " succeeded     0ms",
+		"✔ a  " + strings.Repeat("█", barWidth) + " succeeded",
 		"· bb " + strings.Repeat("░", barWidth) + " waiting",
 		"below",
 	}, s.lines)

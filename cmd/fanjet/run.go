@@ -44,11 +44,6 @@ func (c *runCmd) Run(con *console) error {
 	sig := catchInterrupts()
 	defer sig.forget()
 	ctx := sig.first
-	if c.Timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("the workflow did not end within %v", c.Timeout))
-		defer cancel()
-		ctx = limited
-	}
 	b := newBoard(con.err)
 	t, url, closeTarget, err := c.target(ctx, b)
 	if err != nil {
@@ -56,6 +51,11 @@ func (c *runCmd) Run(con *console) error {
 			err = context.Cause(ctx)
 		}
 		return err
+	}
+	if c.Timeout > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("the workflow did not end within %v", c.Timeout))
+		defer cancel()
+		ctx = limited
 	}
 	began := time.Now()
 	id, reply, err := c.withWorker(ctx, sig, t, o, url, b)
@@ -104,7 +104,7 @@ func (c *runCmd) target(ctx context.Context, b *board) (t target, url string, cl
 		defer cancel()
 		client, err := broker.Dial(dial, broker.Options{URL: c.Server, Token: c.Token, Name: "fanjet run", Logger: warnings(b).Logger})
 		if err != nil {
-			return nil, "", nil, fmt.Errorf("%w; is a server running there? Start one with fanjet server", err)
+			return nil, "", nil, unreachable(err, c.Server, "is a server running there, and the token right? Start one with fanjet server")
 		}
 		return remote{client}, withToken(c.Server, c.Token), func() error { client.Close(); return nil }, nil
 	}
@@ -122,7 +122,9 @@ func (c *runCmd) target(ctx context.Context, b *board) (t target, url string, cl
 // withWorker runs the workflow while the worker command runs.
 func (c *runCmd) withWorker(ctx context.Context, sig *interrupts, t target, o *order, url string, b *board) (int64, *api.StatusReply, error) {
 	if c.Worker == "" {
-		b.say("no --worker is given: workers of app %s connect with %s", o.def().App, connectHint(o.def().App, redactURL(url), c.Server != "" && c.Token != ""))
+		if c.Server == "" {
+			b.say("no --worker is given: workers of app %s connect with %s", o.def().App, connectHint(o.def().App, url, false))
+		}
 		return c.drive(ctx, sig.second, t, o, b)
 	}
 	w, err := startChild(c.Worker, []string{"FANJET_URL=" + url, "FANJET_APP=" + o.def().App}, b)

@@ -43,13 +43,10 @@ func (c *workerCmd) Run(con *console) error {
 	w := registerDemo(processor.NewWorker(processor.Config{
 		App: c.App, Name: c.Name, URL: c.URL, Token: c.Token, CredsFile: c.Creds, Slots: c.Slots, Tags: c.Tags, Logger: log.Logger,
 	}))
-	log.Info("worker starts", "app", c.App, "name", w.Name())
-	err := w.Run(sig.first)
-	if err != nil {
+	log.Info("worker looks for its broker", "app", c.App, "worker", w.Name(), "broker", redactURL(c.URL))
+	if err := w.Run(sig.first); err != nil {
 		return fmt.Errorf("worker of app %s: %w", c.App, err)
 	}
-	s := w.Stats()
-	log.Info("worker ended", "succeeded", s.Succeeded, "failed", s.Failed, "returned", s.Returned)
 	return nil
 }
 

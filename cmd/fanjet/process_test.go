@@ -1,0 +1,342 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fanjet/fanjet/broker/embedded"
+)
+
+// built is the binary, built once a run of the tests.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fanjet-test-")
+	if err != nil {
+		return "", err
+	}
+	binaries = dir
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "fanjet"), ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return filepath.Join(dir, "fanjet"), nil
+})
+
+var binaries string // its directory, removed at the end
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binaries != "" {
+		_ = os.RemoveAll(binaries)
+	}
+	os.Exit(code)
+}
+
+const patience = 60 * time.Second // a test that waits longer has failed
+
+// process is the binary at work.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+	tmp   string
+	lines chan string // of its standard error, as they come
+	errs  []string    // those read so far
+}
+
+// start runs the binary; its temporary files go to p.tmp.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	binary, err := built()
+	require.NoError(t, err)
+	p := &process{t: t, cmd: exec.Command(binary, args...), tmp: t.TempDir(), lines: make(chan string, 10_000)}
+	p.cmd.Env = append(os.Environ(), "TMPDIR="+p.tmp, "FANJET_APP=demo")
+	p.cmd.Stdout = &p.out
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// until reads on until a line matches, and returns what the pattern's groups match.
+func (p *process) until(pattern string) []string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	deadline := time.After(patience)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				require.FailNow(p.t, "it ended without a line that matches", "%s\n%s", pattern, strings.Join(p.errs, "\n"))
+			}
+			p.errs = append(p.errs, line)
+			if m := re.FindStringSubmatch(line); m != nil {
+				return m
+			}
+		case <-deadline:
+			require.FailNow(p.t, "no line matches", "%s\n%s", pattern, strings.Join(p.errs, "\n"))
+		}
+	}
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// wait returns what it wrote and its exit code.
+func (p *process) wait() (out, errs string, code int) {
+	p.t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	for line := range p.lines {
+		p.errs = append(p.errs, line)
+	}
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		require.NoError(p.t, err)
+	}
+	return p.out.String(), strings.Join(p.errs, "\n"), p.cmd.ProcessState.ExitCode()
+}
+
+// requireClean holds the process to leaving no temporary file.
+func (p *process) requireClean() {
+	p.t.Helper()
+	left, err := os.ReadDir(p.tmp)
+	require.NoError(p.t, err)
+	require.Empty(p.t, left, "temporary files are left")
+}
+
+// demoWorker is the binary's own worker as a --worker command.
+func demoWorker(t *testing.T) string {
+	t.Helper()
+	binary, err := built()
+	require.NoError(t, err)
+	return "exec " + binary + " worker"
+}
+
+func TestDemo_SmallTree(t *testing.T) {
+	t.Parallel()
+	p := start(t, "demo", "--root", smallTree(t))
+	out, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	require.Regexp(t, `(?m)^files +158$`, out)
+	require.Regexp(t, `(?m)^ *\d  file +150  `, out)
+	require.Contains(t, out, "\nchecked: equal to a plain loop over the same files")
+	for _, node := range []string{"list", "count", "report"} {
+		require.Regexp(t, `(?m)^\d\d:\d\d:\d\d `+node+`: succeeded`, errs)
+	}
+	require.NotContains(t, errs, "\x1b")
+	require.NotContains(t, errs, "level=")
+	p.requireClean()
+}
+
+func TestDemo_Keep(t *testing.T) {
+	t.Parallel()
+	keep := filepath.Join(t.TempDir(), "kept")
+	p := start(t, "demo", "--root", "testdata", "--keep", keep, "--workers", "1", "--slots", "1")
+	_, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	require.FileExists(t, filepath.Join(keep, "fanjet.db"))
+	p.requireClean()
+}
+
+func TestDemo_Interrupted(t *testing.T) {
+	t.Parallel()
+	p := start(t, "demo", "--workers", "1", "--slots", "1")
+	p.until(`count: running`)
+	p.signal(os.Interrupt)
+	out, errs, code := p.wait()
+	require.Equal(t, exitInterrupted, code, errs)
+	require.Empty(t, out)
+	require.Contains(t, errs, "stopping: interrupted")
+	require.Contains(t, errs, "count: stopped")
+	require.True(t, strings.HasSuffix(errs, "fanjet: interrupted"), errs)
+	p.requireClean()
+}
+
+func TestRun_Worker(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	p := start(t, "run", "demo.yaml", "--param", "root="+smallTree(t), "--worker", "echo $$ > "+pid+"; "+demoWorker(t))
+	out, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	lines := strings.Split(out, "\n")
+	require.Regexp(t, `^NODE +STATUS +SUB-TASKS +RESULT$`, lines[0])
+	require.Regexp(t, `^list +succeeded +- +\{"root":`, lines[1])
+	require.Regexp(t, `^count +succeeded +(\d+)/\d+ +\{"files":158,`, lines[2])
+	require.Regexp(t, `^report +succeeded +- +\{"totals":`, lines[3])
+	require.Contains(t, errs, "workflow word-count succeeded in ")
+	requireGone(t, pid)
+	p.requireClean()
+}
+
+// requireGone holds the process whose id is in the file to having ended.
+func requireGone(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	require.NoError(t, err)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func TestRun_FailedWorkflow(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "demo.yaml", "--param", "root=/no/such/tree", "--json", "--worker", demoWorker(t))
+	out, errs, code := p.wait()
+	require.Equal(t, exitFailed, code, errs)
+	var got outcome
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, "word-count", got.Workflow)
+	require.Equal(t, "failed", got.Status)
+	require.Positive(t, got.ID)
+	require.Len(t, got.Nodes, 3)
+	require.Equal(t, "failed", got.Nodes[0].Status)
+	require.Contains(t, got.Nodes[0].Error, "walk /no/such/tree")
+	require.Equal(t, "canceled", got.Nodes[2].Status)
+	require.Contains(t, errs, "fanjet: workflow word-count failed after ")
+	require.NotContains(t, errs, "goroutine")
+	p.requireClean()
+}
+
+func TestRun_WorkerDiesEarly(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "demo.yaml", "--param", "root=.", "--worker", "echo no luck >&2; exit 3")
+	_, errs, code := p.wait()
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, "worker: no luck")
+	require.Regexp(t, `fanjet: the worker command "echo no luck >&2; exit 3" ended after \S+ \(exit status 3\) before the workflow did`, errs)
+	p.requireClean()
+}
+
+func TestRun_Timeout(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--timeout", "200ms", "--json")
+	out, errs, code := p.wait()
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, "no --worker is given: workers of app demo connect with FANJET_URL=nats://127.0.0.1:")
+	require.Contains(t, errs, "fanjet: the workflow did not end within 200ms")
+	var got outcome
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, "stopped", got.Status)
+	p.requireClean()
+}
+
+func TestRun_WaitsForWorkersInVain(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--timeout", "200ms", "--wait-workers", "2")
+	_, errs, code := p.wait()
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, "waiting for 2 workers of app demo, there are 0: the workflow did not end within 200ms")
+}
+
+func TestRun_Interrupted(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	// A worker of another app: the workflow waits for ever.
+	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--worker", "echo $$ > "+pid+"; FANJET_APP=other "+demoWorker(t))
+	p.until(`worker: .*worker runs`)
+	p.signal(syscall.SIGTERM)
+	_, errs, code := p.wait()
+	require.Equal(t, exitInterrupted, code, errs)
+	require.Contains(t, errs, "stopping: interrupted")
+	requireGone(t, pid)
+	p.requireClean()
+}
+
+// TestServer runs server, worker and run as three processes.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	server := start(t, "server", "--data", data, "--listen", "127.0.0.1:0", "--token", "s3cret", "--log-format", "json")
+	url := server.until(`"server is ready","broker":"(nats://127\.0\.0\.1:\d+)"`)[1]
+	worker := start(t, "worker", "--url", url, "--token", "s3cret")
+	worker.until("worker runs")
+
+	p := start(t, "run", "demo.yaml", "--param", "root="+smallTree(t), "--server", url, "--token", "s3cret", "--json")
+	out, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	var got outcome
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, "succeeded", got.Status)
+	require.Equal(t, "count", got.Nodes[1].Node)
+	require.Positive(t, got.Nodes[1].Total)
+	require.Equal(t, got.Nodes[1].Total, got.Nodes[1].Done)
+
+	p = start(t, "run", "demo.yaml", "--param", "root=.", "--server", url, "--token", "wrong")
+	_, errs, code = p.wait()
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, "and the token right?")
+	require.NotContains(t, errs, "wrong")
+
+	_, errs, code = command("server", "--data", data, "--listen", "127.0.0.1:0")
+	require.Equal(t, exitFailed, code)
+	require.Regexp(t, `start the server: database file \S+fanjet.db: is used by process \d+; stop that one first`, errs)
+
+	_, errs, code = command("server", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "nats://"))
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "is another broker running there? Choose another port")
+
+	worker.signal(syscall.SIGTERM)
+	_, errs, code = worker.wait()
+	require.Zero(t, code, errs)
+	server.signal(syscall.SIGTERM)
+	_, errs, code = server.wait()
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, `"server stops"`)
+	require.NotContains(t, errs, "s3cret")
+}
+
+func TestServer_ExternalNATS(t *testing.T) {
+	t.Parallel()
+	nats, err := embedded.Start(embedded.Config{Dir: t.TempDir(), Port: -1, Token: "t"})
+	require.NoError(t, err)
+	t.Cleanup(nats.Shutdown)
+	server := start(t, "server", "--data", t.TempDir(), "--nats", nats.ClientURL(), "--token", "t")
+	server.until("server is ready")
+	p := start(t, "run", "demo.yaml", "--param", "root=testdata", "--server", nats.ClientURL(), "--token", "t", "--worker", demoWorker(t))
+	out, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	require.Regexp(t, `(?m)^report +succeeded`, out)
+	server.signal(os.Interrupt)
+	_, errs, code = server.wait()
+	require.Zero(t, code, errs)
+
+	_, errs, code = command("server", "--data", t.TempDir(), "--nats", "nats://127.0.0.1:1")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "nothing answers at nats://127.0.0.1:1 within 5s; is NATS running there")
+}
+
+func TestRun_NoServer(t *testing.T) {
+	t.Parallel()
+	nats, err := embedded.Start(embedded.Config{Dir: t.TempDir(), Port: -1})
+	require.NoError(t, err)
+	t.Cleanup(nats.Shutdown)
+	_, errs, code := command("run", "testdata/good.yaml", "--param", "limit=3", "--server", nats.ClientURL())
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "no server answers there; start one with fanjet server")
+}
