@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -194,7 +195,7 @@ func (l *link) request(ctx context.Context, op, subject string, data []byte) (*n
 		defer cancel()
 	}
 	m, err := l.nc.RequestWithContext(ctx, subject, data)
-	if err == nats.ErrNoResponders {
+	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, fmt.Errorf("%s: %w", op, ErrNoResponders)
 	}
 	if err != nil {

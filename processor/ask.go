@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,7 +47,7 @@ func (w *Worker) ask(ctx context.Context, q *broker.AskRequest) (*broker.AskRepl
 func (r *run) mayRun() {
 	reply, err := r.w.ask(r.ctx, r.question(broker.AskRun, 0))
 	switch {
-	case err == ErrStopped:
+	case errors.Is(err, ErrStopped):
 		r.decline(func(m answer) error { return m.Ack() })
 	case err != nil:
 		r.decline(func(m answer) error { return m.Nak(0) })

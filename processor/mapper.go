@@ -263,7 +263,7 @@ func (m *mapper) quota() error {
 	m.looked = m.sent
 	batches, err := m.t.env.staged(&m.t.ctx, m.t)
 	if err != nil {
-		return nil // the stage itself is bounded too; the next look comes soon
+		return nil //nolint:nilerr // the stage itself is bounded too; the next look comes soon
 	}
 	if used := batches * (m.sent / m.sends); used > uint64(limit) {
 		return Cancel(fmt.Errorf("map %q: after %d items the run holds about %d bytes of items; its quota is %d", m.name, m.next, used, limit))

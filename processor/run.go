@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -143,13 +144,13 @@ func (r *run) execute(gen int, t *Task) (mine bool) {
 }
 
 // protected turns a panic into an error with its stack.
-func (g *registered) protected(ctx context.Context, t *Task) (v any, err error) {
+func (r *registered) protected(ctx context.Context, t *Task) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, &panicError{panicText(p), string(debug.Stack())}
 		}
 	}()
-	return g.invoke(ctx, t)
+	return r.invoke(ctx, t)
 }
 
 func panicText(p any) (s string) {
@@ -292,7 +293,7 @@ func (r *run) stop(cause error) {
 	if r.overAt.IsZero() {
 		r.overAt = time.Now()
 	}
-	if cause == ErrStopped {
+	if errors.Is(cause, ErrStopped) {
 		r.quiet = true
 		r.end = r.next // nobody wants the rest
 	} else if !r.asking {
@@ -360,7 +361,7 @@ func (r *run) leave(force bool) {
 	cause := context.Cause(ctx)
 	out := outcome{took: time.Since(r.taskAt)}
 	te := taskError(ctx, fmt.Errorf("%w; the processor did not return within %v and was left behind", cause, patience))
-	out.failed, out.drained = &te, cause == ErrDrained
+	out.failed, out.drained = &te, errors.Is(cause, ErrDrained)
 	ready := r.account(t, out)
 	r.taskAt = time.Time{}
 	r.mu.Unlock()

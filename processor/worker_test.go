@@ -624,10 +624,13 @@ func TestWorker_RunUntilSignal(t *testing.T) {
 	require.ErrorContains(t, w.Run(t.Context()), "has run already")
 }
 
+// testKey is a key of this test alone.
+type testKey struct{}
+
 func TestTaskContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), struct{}{}, 5))
+		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), testKey{}, 5))
 		for _, look := range []bool{false, true} {
 			var c taskContext
 			c.init(parent, time.Second, time.Now())
@@ -636,7 +639,7 @@ func TestTaskContext(t *testing.T) {
 			}
 			require.NoError(t, c.Err())
 			require.NoError(t, context.Cause(&c))
-			require.Equal(t, 5, c.Value(struct{}{}))
+			require.Equal(t, 5, c.Value(testKey{}))
 			child, stop := context.WithCancel(&c)
 			defer stop()
 			pass(2 * time.Second)

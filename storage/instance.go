@@ -73,6 +73,7 @@ func newInstanceRow(i *engine.Instance) instanceRow {
 	case engine.StatusDispatched, engine.StatusRunning:
 		shard := int16(i.Shard)
 		r.ActiveKey = &shard
+	default: // nothing looks for what is final
 	}
 	if i.FireAt != 0 {
 		r.FireKey = binary.BigEndian.AppendUint64(r.FireKey, uint64(i.FireAt))

@@ -99,7 +99,7 @@ func (db *DB) prepare(ctx context.Context) error {
 	}
 	db.prepared = map[string]*sql.Stmt{}
 	for _, text := range db.tables.statements() {
-		stmt, err := db.write.DB.PrepareContext(ctx, text)
+		stmt, err := db.write.DB.PrepareContext(ctx, text) //nolint:sqlclosecheck // kept, and closed with its database
 		if err != nil {
 			return fmt.Errorf("prepare %q: %w", text, err)
 		}

@@ -29,10 +29,7 @@ func (db *DB) openSQLite(ctx context.Context, cfg Config) error {
 	default:
 		return fmt.Errorf("synchronous %q: want FULL or OFF: %w", cfg.Synchronous, engine.ErrInvalid)
 	}
-	path := strings.TrimPrefix(cfg.URL, "sqlite:")
-	if strings.HasPrefix(path, "//") {
-		path = strings.TrimPrefix(path, "//")
-	}
+	path := strings.TrimPrefix(strings.TrimPrefix(cfg.URL, "sqlite:"), "//")
 	if path == "" {
 		return fmt.Errorf("database URL %q names no file: want sqlite:PATH: %w", cfg.URL, engine.ErrInvalid)
 	}

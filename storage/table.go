@@ -106,7 +106,7 @@ func (w *writer) exec(ctx context.Context, text string, args ...any) (sql.Result
 		if prepared == nil {
 			return w.tx.ExecContext(ctx, text, args...)
 		}
-		stmt = w.tx.StmtContext(ctx, prepared)
+		stmt = w.tx.StmtContext(ctx, prepared) //nolint:sqlclosecheck // closed with its transaction
 		w.stmts[text] = stmt
 	}
 	return stmt.ExecContext(ctx, args...)

@@ -222,8 +222,9 @@ func (p *Progress) breaks(i int) bool {
 	switch s.Status {
 	case NodeFailed, NodeTimedOut, NodeStopped, NodeCanceled:
 		return s.Reason != ReasonEnding && p.g.Failure(i) != FailureSkip
+	default:
+		return false
 	}
-	return false
 }
 
 // settle decides the edges of every node that became final, and what follows from them.
@@ -339,6 +340,7 @@ func (p *Progress) conclude() {
 		causes = append(causes, strings.TrimSuffix("stopped: "+p.ending.Reason, ": "))
 	case NodeTimedOut:
 		causes = append(causes, "the workflow ran over its timeout")
+	default: // its nodes are the causes
 	}
 	named := 0
 	for i := 0; i < len(p.states) && p.broken > 0 && named < min(p.broken, maxNamed); i++ {

@@ -276,6 +276,7 @@ func run(t *rapid.T, d *Definition, ends map[string]Outcome, restore bool, label
 				}
 			case SkipNode:
 				decided[a.Node]++
+			case StopNode, CancelWaiting:
 			case FinishWorkflow:
 				finished++
 				require.Empty(t, active, "a workflow is final only when no node is active")

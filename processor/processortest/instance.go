@@ -229,8 +229,11 @@ func stepName(phase broker.Phase, number int64) string {
 		return "pre"
 	case broker.PhasePost:
 		return "post"
+	case broker.PhaseRoot:
+		return "root"
+	default:
+		return fmt.Sprintf("step %d", phase)
 	}
-	return "root"
 }
 
 // emit adds a sub-task. The caller holds mu.
