@@ -45,7 +45,8 @@ func Exercise(t *testing.T, connect Connect) {
 		"no report lost or doubled over restarts under load": reportsOverRestarts,
 		"no room":   noRoom,
 		"too large": tooLarge,
-		"nothing is buffered while the broker is down": down,
+		"nothing is buffered while the broker is down":        down,
+		"every outcome is told once over restarts under load": outcomesOverRestarts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
