@@ -24,6 +24,7 @@ type simServer struct {
 	owner       *track.Owner
 	fleet       *simFleet
 	gens        [engine.Shards]uint32
+	epochs      map[uint8]int64
 	read        map[uint8]uint64 // the last report handed to the owner
 	queue       []track.Stored   // to be committed, in order; effects alone count too
 	committing  bool
@@ -58,6 +59,7 @@ func (s *simServer) boot() {
 	s.token = w.rng.Uint64()>>1 | 1
 	s.fleet = newSimFleet(w)
 	s.owner = track.New(track.Config{MaxLost: w.maxLost()}, s.fleet, nil)
+	s.epochs = map[uint8]int64{}
 	s.read, s.queue, s.committing, s.commands, s.taking = map[uint8]uint64{}, nil, false, 0, false
 	row, err := w.db.JoinServer(context.Background(), s.name, s.token, leaseMs)
 	if err != nil {
@@ -101,6 +103,18 @@ func (s *simServer) lease() {
 		}
 		w.fail("renew: %v", err)
 		return
+	}
+	// What was lost while it was away is let go before it decides again: a stale owner that
+	// answers would have work acked that nobody has done.
+	rows, err := w.db.ShardOwners(ctx)
+	if err != nil {
+		w.fail("shards: %v", err)
+	}
+	for _, row := range rows {
+		if s.owner.Owns(row.Shard) && (row.Owner != s.number || row.Epoch != s.epochs[row.Shard]) {
+			w.note("%s has lost shard %d", s.name, row.Shard)
+			s.drop(row.Shard)
+		}
 	}
 	s.leaseUntil = w.now + leaseMs
 	owned, live := 0, 0
@@ -161,7 +175,7 @@ func (s *simServer) load(shard uint8, epoch int64) {
 	for _, in := range state.Instances {
 		rows = append(rows, w.row(in))
 	}
-	s.read[shard] = state.Shard.Cursor
+	s.read[shard], s.epochs[shard] = state.Shard.Cursor, epoch
 	s.handle(track.Gained{State: state, Rows: rows, Gen: s.gens[shard], Number: s.number})
 	s.resetIfShort(shard)
 	s.pump(shard)

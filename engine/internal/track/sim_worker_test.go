@@ -185,6 +185,7 @@ func (x *simWorker) put(q *broker.AskRequest, r *simRun, then func(*broker.AskRe
 			x.w.fail("ask reply: %v", err)
 			return
 		}
+		x.w.about(r.c.Instance, "%s asked %s: %d %v", x.name, keyOf(r.c.ChunkKey), a.Verdict, a.Done)
 		x.later(0, func() {
 			switch {
 			case x.held[r.c.ChunkKey] != r:
