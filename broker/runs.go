@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -63,6 +65,29 @@ func (b *Broker) TaskCounts(ctx context.Context, app, set string) (map[int64]int
 	for subject, n := range st.Subjects {
 		if id, ok := instanceOf(subject); ok {
 			out[id] += int(n)
+		}
+	}
+	return out, nil
+}
+
+// RunHolders lists the instances of the app that have messages in the stage or among the
+// results, in no order. No stream counts as none.
+func (b *Broker) RunHolders(ctx context.Context, app, set string) ([]int64, error) {
+	if err := checkApp(app, set); err != nil {
+		return nil, err
+	}
+	seen := map[int64]bool{}
+	var out []int64
+	for _, k := range []kind{kindStage, kindResult} {
+		st, err := b.l.state(ctx, k.streamOf(app, set), k.root(app, set)+".>")
+		if err != nil && !noSuch(err) {
+			return nil, err
+		}
+		for subject := range st.Subjects {
+			if id, ok := instanceOf(subject[:max(strings.LastIndexByte(subject, '.'), 0)]); ok && !seen[id] {
+				seen[id] = true
+				out = append(out, id)
+			}
 		}
 	}
 	return out, nil
@@ -252,7 +277,7 @@ func (b *Broker) ReadLogs(ctx context.Context, app, set string, instance int64, 
 		}
 		return each(s.seq, batch)
 	})
-	if err == errEnough {
+	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err

@@ -63,6 +63,15 @@ func (b *inbox) take() []item {
 	return b.spare
 }
 
+// rest takes what the loop left when it ended.
+func (b *inbox) rest() []item {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rest := b.items
+	b.items = nil
+	return rest
+}
+
 func (b *inbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

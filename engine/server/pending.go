@@ -119,6 +119,7 @@ func (s *Server) purging(ctx context.Context) {
 			}
 		}
 		s.purgeReports(ctx)
+		s.purgeLeftovers(ctx)
 	}
 }
 

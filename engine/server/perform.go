@@ -43,7 +43,7 @@ func (s *Server) perform(effects []track.Effect, r commit.Result) {
 			if inline++; inline <= inlinePublishes {
 				s.publish(e, r.CommittedAt)
 			} else {
-				s.publisher <- later{e, r.CommittedAt}
+				s.publishLater(later{e, r.CommittedAt})
 			}
 		case track.Answer:
 			if !s.cluster.Deciding() {
@@ -68,6 +68,15 @@ func (s *Server) perform(effects []track.Effect, r commit.Result) {
 type later struct {
 	publish track.Publish
 	at      time.Time
+}
+
+// publishLater leaves a publish to the publisher; when that is full, everybody waits. A
+// server that is stopping publishes nothing more: the next owner finds what is missing.
+func (s *Server) publishLater(l later) {
+	select {
+	case s.publisher <- l:
+	case <-s.ctx.Done():
+	}
 }
 
 // publishing is the publisher goroutine.

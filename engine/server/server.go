@@ -36,12 +36,15 @@ type Server struct {
 	registers chan struct{} // bounds registrations at a time
 	published pending
 	purges    purges
-	orders    orders
-	ready     chan struct{}
-	readyOnce sync.Once
-	nudge     chan struct{}
-	byName    *cache[string, *engine.App]
-	latest    *cache[jobName, fresh]
+	// leftoversAt is when the streams are looked through for what is left of final
+	// instances, by mono.
+	leftoversAt atomic.Int64
+	orders      orders
+	ready       chan struct{}
+	readyOnce   sync.Once
+	nudge       chan struct{}
+	byName      *cache[string, *engine.App]
+	latest      *cache[jobName, fresh]
 
 	owned   [engine.Shards]atomic.Bool
 	cursors [engine.Shards]atomic.Uint64 // committed
@@ -59,6 +62,7 @@ type Server struct {
 	asks        [engine.Shards]func()
 	loading     int
 	readDirty   bool
+	reading     [engine.Shards]int64 // the reader whose reports of the shard count
 	stopReading func()
 
 	// Of the purger alone.
@@ -154,6 +158,11 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Wait()
 	stopCommitting()
 	committer.Wait()
+	for _, it := range s.inbox.rest() {
+		if t, ok := it.event.(track.Triggered); ok && t.Done != nil {
+			t.Done(fmt.Errorf("the server is stopping, nothing was stored: %w", engine.ErrUnavailable))
+		}
+	}
 	s.work.Wait()
 	s.watchers.close()
 	s.waits.close()
@@ -205,6 +214,7 @@ func (s *Server) brokerUp() {
 		s.inbox.put(item{do: func(now int64) {
 			s.fleet.Amnesty(s.mono())
 			s.readDirty = true
+			s.lookForLeftovers()
 			s.owner.Handle(now, track.BrokerUp{})
 		}}, false)
 	})

@@ -48,6 +48,9 @@ func (s *Server) drop(shard uint8) {
 	s.owner.Handle(s.now(), track.Lost{Shard: shard})
 	s.flow.Lost(shard)
 	s.gens[shard] = 0
+	// What the reader at hand still brings may lie behind the cursor the shard comes back
+	// with: only a reader that began there counts.
+	s.reading[shard] = 0
 	if stop := s.asks[shard]; stop != nil {
 		stop()
 		s.asks[shard] = nil
@@ -121,6 +124,7 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 		s.answerAsks(shard.Shard)
 		s.cursors[shard.Shard].Store(st.Shard.Cursor)
 		s.owned[shard.Shard].Store(true)
+		s.lookForLeftovers()
 	}}, false)
 }
 
@@ -181,6 +185,7 @@ func (s *Server) readAgain() {
 	for id := range uint8(engine.Shards) {
 		if s.owner.Owns(id) {
 			cursors[id] = s.owner.Cursor(id)
+			s.reading[id] = gen
 		}
 	}
 	stop := s.stopReading
@@ -191,6 +196,8 @@ func (s *Server) readAgain() {
 		}
 		if len(cursors) > 0 {
 			s.startReading(ctx, gen, cursors)
+		} else if len(s.cluster.Servers()) > 1 {
+			s.readyOnce.Do(func() { close(s.ready) }) // the others have all the shards
 		}
 	})
 }
@@ -213,7 +220,7 @@ func (s *Server) startReading(ctx context.Context, gen int64, cursors map[uint8]
 				s.cfg.Log.Warn("the reports stream ends before the shard's cursor: it was lost or restored", "shard", shard, "cursor", cursor, "end", end)
 				cursors[shard] = end
 				s.inbox.put(item{do: func(now int64) {
-					if s.readGen.Load() == gen {
+					if s.reading[shard] == gen {
 						s.owner.Handle(now, track.CursorReset{Shard: shard, End: end})
 					}
 				}}, false)
@@ -228,7 +235,7 @@ func (s *Server) startReading(ctx context.Context, gen int64, cursors map[uint8]
 				ev.Raw = append([]byte(nil), raw...)
 			}
 			s.inbox.put(item{do: func(now int64) {
-				if s.readGen.Load() == gen {
+				if s.reading[shard] == gen {
 					s.owner.Handle(now, ev)
 				}
 			}}, true)
