@@ -196,8 +196,26 @@ func (f *Flow) end(x *execution, status workflow.NodeStatus, text string) {
 	}
 	x.dirty = true
 	delete(f.live, x.Row.ID)
+	f.remember(x.Row.ID, x.Row.Shard)
 	f.sink.Ended(x.Row)
 }
+
+// remember keeps in mind for a while that an instance is final.
+func (f *Flow) remember(id int64, shard uint8) {
+	if len(f.ended) >= endedMost {
+		for old, e := range f.ended {
+			if f.now-e.at > endedKept {
+				delete(f.ended, old)
+			}
+		}
+	}
+	f.ended[id] = ending{shard, f.now}
+}
+
+const (
+	endedMost = 4096
+	endedKept = 60_000 // ms; a read takes less
+)
 
 // fail ends a workflow instance that cannot go on.
 func (f *Flow) fail(x *execution, err error) {

@@ -57,6 +57,13 @@ type Flow struct {
 	live map[int64]*execution
 	now  int64
 	next int64 // earliest deadline, 0 none
+	// ended are instances that became final lately: a row read before that still waits.
+	ended map[int64]ending
+}
+
+type ending struct {
+	shard uint8
+	at    int64
 }
 
 type execution struct {
@@ -77,7 +84,9 @@ type nodeRow struct {
 }
 
 // New makes a Flow without instances.
-func New(sink Sink) *Flow { return &Flow{sink: sink, live: map[int64]*execution{}} }
+func New(sink Sink) *Flow {
+	return &Flow{sink: sink, live: map[int64]*execution{}, ended: map[int64]ending{}}
+}
 
 // Active is the number of workflow instances in memory.
 func (f *Flow) Active() int { return len(f.live) }
@@ -86,7 +95,8 @@ func (f *Flow) Active() int { return len(f.live) }
 // One that is there already is left alone.
 func (f *Flow) Begin(now int64, e Execution) {
 	f.now = max(f.now, now)
-	if f.live[e.Row.ID] != nil || e.Row.Status.Terminal() || f.sink.Pending(e.Row.Shard) == nil {
+	_, ended := f.ended[e.Row.ID]
+	if f.live[e.Row.ID] != nil || ended || e.Row.Status.Terminal() || f.sink.Pending(e.Row.Shard) == nil {
 		return
 	}
 	x := &execution{Execution: e, results: map[string]json.RawMessage{}, wanted: map[int]bool{}}
@@ -167,6 +177,12 @@ func (f *Flow) Lost(shard uint8) {
 	for id, x := range f.live {
 		if x.Row.Shard == shard {
 			delete(f.live, id)
+		}
+	}
+	// What was decided last may not be stored: the shard's rows tell when it comes back.
+	for id, e := range f.ended {
+		if e.shard == shard {
+			delete(f.ended, id)
 		}
 	}
 }
