@@ -94,15 +94,23 @@ func (b *Broker) EnsureApp(ctx context.Context, app, set string, pools []string)
 		return err
 	}
 	for _, c := range []jetstream.StreamConfig{
-		{Name: kindTask.streamOf(app, set), Subjects: []string{kindTask.all(app, set)},
-			Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.TaskBytes},
-		{Name: kindStage.streamOf(app, set), Subjects: []string{kindStage.all(app, set)},
-			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.StageBytes},
-		{Name: kindResult.streamOf(app, set), Subjects: []string{kindResult.all(app, set)},
-			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.ResultBytes},
-		{Name: kindLog.streamOf(app, set), Subjects: []string{kindLog.all(app, set)},
+		{
+			Name: kindTask.streamOf(app, set), Subjects: []string{kindTask.all(app, set)},
+			Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.TaskBytes,
+		},
+		{
+			Name: kindStage.streamOf(app, set), Subjects: []string{kindStage.all(app, set)},
+			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.StageBytes,
+		},
+		{
+			Name: kindResult.streamOf(app, set), Subjects: []string{kindResult.all(app, set)},
+			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: b.c.ResultBytes,
+		},
+		{
+			Name: kindLog.streamOf(app, set), Subjects: []string{kindLog.all(app, set)},
 			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxBytes: b.c.LogBytes,
-			MaxAge: b.c.LogAge, Compression: jetstream.S2Compression},
+			MaxAge: b.c.LogAge, Compression: jetstream.S2Compression,
+		},
 	} {
 		if err := b.stream(ctx, c); err != nil {
 			return fmt.Errorf("app %s: %w", app, err)

@@ -19,8 +19,8 @@ type Delivery struct {
 	reply string
 }
 
-// Ack, Nak and InProgress speak to the broker without waiting for it. ErrUnavailable when
-// the connection is down: the delivery then comes again after AckWait.
+// Ack ends the chunk. Like Nak and InProgress it does not wait for the broker, and returns
+// ErrUnavailable when the connection is down: the delivery then comes again after AckWait.
 func (d *Delivery) Ack() error { return d.l.publish("ack chunk", d.reply, ackBody) }
 
 // Nak gives the chunk back, to be delivered again not before after has passed.

@@ -57,6 +57,9 @@ const (
 	errorPause = 250 * time.Millisecond
 	// skewEvery is how often the broker's clock is read.
 	skewEvery = time.Minute
+	// skewTook is the slowest answer that is believed: when in it the clock was read is not
+	// known, and the age of a delivery decides whether it may be run unasked.
+	skewTook = 250 * time.Millisecond
 )
 
 func newPuller(l *link, stream, durable, lane string, expiry time.Duration, deliver func(*Delivery), ended func(int)) (*Puller, error) {
@@ -214,18 +217,17 @@ func (p *Puller) ask(now time.Time) error {
 }
 
 // settle ends what no standing request can fill any more.
-func (p *Puller) settle() int {
+func (p *Puller) settle() {
 	standing := 0
 	for i := range p.requests {
 		standing += p.requests[i].batch
 	}
 	over := p.open - p.wish - standing
 	if over <= 0 {
-		return 0
+		return
 	}
 	p.open -= over
 	p.ending += over
-	return over
 }
 
 func (p *Puller) received(epoch uint64, inbox string, m *nats.Msg) {
@@ -346,6 +348,9 @@ func (l *link) measureSkew(ctx context.Context, subject string) error {
 		return fmt.Errorf("read the broker's clock: the answer has none: %w", ErrNotFound)
 	}
 	took := time.Since(sent)
+	if took > skewTook {
+		return fmt.Errorf("read the broker's clock: the answer took %v: %w", took, ErrUnavailable)
+	}
 	l.skew.Store(int64(out.At.Sub(sent.Add(took / 2))))
 	l.measured.Store(time.Now().UnixNano())
 	return nil

@@ -47,8 +47,11 @@ func BenchmarkChunk(b *testing.B) {
 		collect bool
 		timeout time.Duration
 	}{
-		{"bytes", raw, false, 0}, {"bytes/collect", raw, true, 0}, {"bytes/timeout", raw, false, time.Minute},
-		{"typed/collect", typed, true, 0}, {"typed/combine", folding, true, 0},
+		{"bytes", raw, false, 0},
+		{"bytes/collect", raw, true, 0},
+		{"bytes/timeout", raw, false, time.Minute},
+		{"typed/collect", typed, true, 0},
+		{"typed/combine", folding, true, 0},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			f := newFake()

@@ -169,8 +169,11 @@ func TestMap_refuses(t *testing.T) {
 		"standalone":    {ModeStandalone, "the mode of the instance is standalone; a job that maps has mode map or map_reduce", []int{1}, nil},
 		"broadcast":     {ModeBroadcast, "mode of the instance is broadcast", []int{1}, nil},
 		"one too large": {ModeMap, `item 1 of map "m" has 524289 bytes; at most 524288 travel`, [][]byte{make([]byte, broker.MaxItemBytes), make([]byte, broker.MaxItemBytes+1)}, nil},
-		"over its quota": {ModeMap, "about 1048576 bytes of items; its quota is 1000000", [][]byte{make([]byte, 512<<10), make([]byte, 512<<10), make([]byte, 512<<10)},
-			func(f *fake, c *broker.Chunk) { c.StageQuota, f.used = 1_000_000, 2 }},
+		"over its quota": {
+			ModeMap, "about 1048576 bytes of items; its quota is 1000000",
+			[][]byte{make([]byte, 512<<10), make([]byte, 512<<10), make([]byte, 512<<10)},
+			func(f *fake, c *broker.Chunk) { c.StageQuota, f.used = 1_000_000, 2 },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

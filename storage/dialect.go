@@ -48,8 +48,10 @@ var sqliteDialect = dialect{
 		return c == sqlite3.SQLITE_BUSY || c == sqlite3.SQLITE_LOCKED
 	},
 	away: func(err error) bool {
-		return errors.Is(err, driver.ErrBadConn) || slices.Contains([]int{sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
-			sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}, sqliteCode(err)&0xff)
+		return errors.Is(err, driver.ErrBadConn) || slices.Contains([]int{
+			sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
+			sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
+		}, sqliteCode(err)&0xff)
 	},
 }
 

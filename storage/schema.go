@@ -26,13 +26,15 @@ type ddlKey struct {
 }
 
 var schemaV1 = []ddlTable{
-	{name: "apps", columns: `
+	{
+		name: "apps", columns: `
 	id {id} NOT NULL {auto} PRIMARY KEY,
 	name varchar(63) NOT NULL,
 	stream_set varchar(63) NOT NULL,
 	created_at bigint NOT NULL,
 	CONSTRAINT apps_name_set CHECK (name <> '')`,
-		keys: []ddlKey{{unique: true, columns: "name"}}},
+		keys: []ddlKey{{unique: true, columns: "name"}},
+	},
 
 	{name: "workers", byKey: true, columns: `
 	app_id bigint NOT NULL,
@@ -51,7 +53,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT workers_slots CHECK (slots >= 0),
 	CONSTRAINT workers_maintenance CHECK (maintenance IN (0, 1))`},
 
-	{name: "containers", columns: `
+	{
+		name: "containers", columns: `
 	id {id} NOT NULL {auto} PRIMARY KEY,
 	app_id bigint NOT NULL,
 	name varchar(63) NOT NULL,
@@ -60,9 +63,11 @@ var schemaV1 = []ddlTable{
 	enabled smallint NOT NULL,
 	created_at bigint NOT NULL,
 	CONSTRAINT containers_enabled CHECK (enabled IN (0, 1))`,
-		keys: []ddlKey{{unique: true, columns: "app_id, name, version"}}},
+		keys: []ddlKey{{unique: true, columns: "app_id, name, version"}},
+	},
 
-	{name: "jobs", columns: `
+	{
+		name: "jobs", columns: `
 	id {id} NOT NULL {auto} PRIMARY KEY,
 	app_id bigint NOT NULL,
 	name varchar(63) NOT NULL,
@@ -75,7 +80,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT jobs_version CHECK (version >= 1),
 	CONSTRAINT jobs_enabled CHECK (enabled IN (0, 1)),
 	CONSTRAINT jobs_name_set CHECK (name <> '')`,
-		keys: []ddlKey{{unique: true, columns: "app_id, name"}}},
+		keys: []ddlKey{{unique: true, columns: "app_id, name"}},
+	},
 
 	{name: "job_versions", byKey: true, columns: `
 	job_id bigint NOT NULL,
@@ -87,7 +93,8 @@ var schemaV1 = []ddlTable{
 	PRIMARY KEY (job_id, version),
 	CONSTRAINT job_versions_version CHECK (version >= 1)`},
 
-	{name: "workflows", columns: `
+	{
+		name: "workflows", columns: `
 	id {id} NOT NULL {auto} PRIMARY KEY,
 	app_id bigint NOT NULL,
 	name varchar(63) NOT NULL,
@@ -100,7 +107,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT workflows_version CHECK (version >= 1),
 	CONSTRAINT workflows_enabled CHECK (enabled IN (0, 1)),
 	CONSTRAINT workflows_name_set CHECK (name <> '')`,
-		keys: []ddlKey{{unique: true, columns: "app_id, name"}}},
+		keys: []ddlKey{{unique: true, columns: "app_id, name"}},
+	},
 
 	{name: "workflow_versions", byKey: true, columns: `
 	workflow_id bigint NOT NULL,
@@ -112,7 +120,8 @@ var schemaV1 = []ddlTable{
 	PRIMARY KEY (workflow_id, version),
 	CONSTRAINT workflow_versions_version CHECK (version >= 1)`},
 
-	{name: "instances", columns: `
+	{
+		name: "instances", columns: `
 	id {id} NOT NULL PRIMARY KEY,
 	app_id bigint NOT NULL,
 	shard smallint NOT NULL,
@@ -154,8 +163,14 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT instances_active CHECK ((active_key IS NOT NULL) = (status IN (2, 3))),
 	CONSTRAINT instances_fire CHECK ((fire_key IS NOT NULL) = (fire_at <> 0)),
 	CONSTRAINT instances_late CHECK (late IS NULL OR status >= 5)`,
-		keys: []ddlKey{{columns: "job_id"}, {columns: "workflow_id", partial: true}, {columns: "feed_key", partial: true},
-			{columns: "active_key", partial: true}, {columns: "fire_key", partial: true, unique: true}}},
+		keys: []ddlKey{
+			{columns: "job_id"},
+			{columns: "workflow_id", partial: true},
+			{columns: "feed_key", partial: true},
+			{columns: "active_key", partial: true},
+			{columns: "fire_key", partial: true, unique: true},
+		},
+	},
 
 	{name: "attempts", byKey: true, columns: `
 	instance_id bigint NOT NULL,
@@ -209,7 +224,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT map_runs_closed CHECK (closed IN (0, 1)),
 	CONSTRAINT map_runs_counts CHECK (succeeded >= 0 AND failed >= 0 AND succeeded + failed <= total)`},
 
-	{name: "workflow_instances", columns: `
+	{
+		name: "workflow_instances", columns: `
 	id {id} NOT NULL PRIMARY KEY,
 	app_id bigint NOT NULL,
 	shard smallint NOT NULL,
@@ -237,7 +253,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT workflow_instances_finished CHECK ((finished_at <> 0) = (status >= 5)),
 	CONSTRAINT workflow_instances_wait CHECK ((wait_key IS NOT NULL) = (status = 1)),
 	CONSTRAINT workflow_instances_active CHECK ((active_key IS NOT NULL) = (status < 5))`,
-		keys: []ddlKey{{columns: "workflow_id"}, {columns: "wait_key", partial: true}, {columns: "active_key", partial: true}}},
+		keys: []ddlKey{{columns: "workflow_id"}, {columns: "wait_key", partial: true}, {columns: "active_key", partial: true}},
+	},
 
 	{name: "nodes", byKey: true, columns: `
 	workflow_id bigint NOT NULL,
@@ -276,7 +293,8 @@ var schemaV1 = []ddlTable{
 	CONSTRAINT shards_owner CHECK (owner BETWEEN 0 AND 1023),
 	CONSTRAINT shards_epoch CHECK (epoch >= 0)`},
 
-	{name: "commands", columns: `
+	{
+		name: "commands", columns: `
 	id {id} NOT NULL PRIMARY KEY,
 	shard smallint NOT NULL,
 	kind varchar(63) NOT NULL,
@@ -286,7 +304,8 @@ var schemaV1 = []ddlTable{
 	created_at bigint NOT NULL,
 	CONSTRAINT commands_shard CHECK (shard BETWEEN 0 AND 63),
 	CONSTRAINT commands_kind CHECK (kind <> '')`,
-		keys: []ddlKey{{unique: true, columns: "request", partial: true}}},
+		keys: []ddlKey{{unique: true, columns: "request", partial: true}},
+	},
 
 	{name: "dead_letters", columns: `
 	id {id} NOT NULL PRIMARY KEY,

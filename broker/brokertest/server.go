@@ -21,11 +21,10 @@ import (
 // Server is an embedded broker of one test, with a store and a port of its own. Its
 // methods are for the goroutine of the test.
 type Server struct {
-	t    testing.TB
-	c    embedded.Config
-	s    *embedded.Server // nil while it is down
-	port int
-	url  string
+	t   testing.TB
+	c   embedded.Config
+	s   *embedded.Server // nil while it is down
+	url string
 }
 
 // Run starts a broker that lives as long as the test.

@@ -111,7 +111,7 @@ func Start(c Config) (*Server, error) {
 func start(c Config, dir string) (*Server, error) {
 	if !c.DontListen && c.Port > 0 {
 		// The server itself would only log this and wait.
-		l, err := net.Listen("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
+		l, err := net.Listen("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port))) //nolint:noctx // it does not wait
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s, port %d; is another broker running there? Choose another port: %w", c.Host, c.Port, err)
 		}

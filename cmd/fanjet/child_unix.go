@@ -8,7 +8,7 @@ import (
 )
 
 func shell(command string) *exec.Cmd {
-	cmd := exec.Command("sh", "-c", command)
+	cmd := exec.Command("sh", "-c", command) //nolint:noctx // its group is ended, not it alone
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }

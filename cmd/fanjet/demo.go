@@ -181,7 +181,7 @@ func demoRoot(dir string) (string, error) {
 		}
 		return filepath.Abs(dir)
 	}
-	for _, goroot := range []func() string{askGo, runtime.GOROOT} {
+	for _, goroot := range []func() string{askGo, runtime.GOROOT} { //nolint:staticcheck // the last resort where no go command is found
 		src := filepath.Join(goroot(), "src")
 		if info, err := os.Stat(src); filepath.IsAbs(src) && err == nil && info.IsDir() {
 			// The tree itself, and not a link to it, which a walk would not follow.

@@ -53,10 +53,17 @@ var kinds = []struct {
 	err  error
 	code string
 }{
-	{engine.ErrInvalid, "invalid"}, {engine.ErrNotFound, "not_found"}, {engine.ErrConflict, "conflict"},
-	{engine.ErrTooLarge, "too_large"}, {engine.ErrUnavailable, "unavailable"}, {engine.ErrFenced, "unavailable"},
-	{commit.ErrBroken, "unavailable"}, {commit.ErrStopped, "unavailable"}, {context.DeadlineExceeded, "unavailable"},
-	{broker.ErrUnavailable, "unavailable"}, {broker.ErrNoResponders, "unavailable"},
+	{engine.ErrInvalid, "invalid"},
+	{engine.ErrNotFound, "not_found"},
+	{engine.ErrConflict, "conflict"},
+	{engine.ErrTooLarge, "too_large"},
+	{engine.ErrUnavailable, "unavailable"},
+	{engine.ErrFenced, "unavailable"},
+	{commit.ErrBroken, "unavailable"},
+	{commit.ErrStopped, "unavailable"},
+	{context.DeadlineExceeded, "unavailable"},
+	{broker.ErrUnavailable, "unavailable"},
+	{broker.ErrNoResponders, "unavailable"},
 }
 
 func apiError(err error) *api.Error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -136,7 +135,7 @@ func sum() processor.MapReduce[sumParams, int, int] {
 		Work: func(_ context.Context, _ *processor.Task, i int) (int, error) { return i * 2, nil },
 		Reduce: func(_ context.Context, _ *processor.Task, values *processor.Values[int]) (any, error) {
 			total := 0
-			for v := range iter.Seq[int](values.All()) {
+			for v := range values.All() {
 				total += v
 			}
 			return total, nil

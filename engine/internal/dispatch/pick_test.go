@@ -68,10 +68,14 @@ func TestPick_predicates(t *testing.T) {
 			r.Load = func(w string) int { return map[string]int{"a": 3, "b": 4}[w] }
 		}, want: "a"},
 		{name: "designated", beats: []*broker.Beat{beat("a"), beat("b"), beat("c")}, spec: spec(routing(workflow.RoutingDesignated), func(s *workflow.Spec) { s.Designated = []string{"b"} }), want: "b"},
-		{name: "designated is away", beats: []*broker.Beat{beat("a")}, spec: spec(routing(workflow.RoutingDesignated), func(s *workflow.Spec) { s.Designated = []string{"b"} }), reason: engine.ReasonNoWorker,
-			why: "none of 1 live workers in pool any can take processor resize now: 1 not designated"},
-		{name: "round robin over full ones", beats: []*broker.Beat{beat("a", busy(4)), beat("b", busy(4))}, spec: spec(routing(workflow.RoutingRoundRobin)), reason: engine.ReasonQueued,
-			why: "none of 2 live workers in pool any can take processor resize now: 2 full"},
+		{
+			name: "designated is away", beats: []*broker.Beat{beat("a")}, spec: spec(routing(workflow.RoutingDesignated), func(s *workflow.Spec) { s.Designated = []string{"b"} }), reason: engine.ReasonNoWorker,
+			why: "none of 1 live workers in pool any can take processor resize now: 1 not designated",
+		},
+		{
+			name: "round robin over full ones", beats: []*broker.Beat{beat("a", busy(4)), beat("b", busy(4))}, spec: spec(routing(workflow.RoutingRoundRobin)), reason: engine.ReasonQueued,
+			why: "none of 2 live workers in pool any can take processor resize now: 2 full",
+		},
 		{name: "another app's worker", beats: []*broker.Beat{beat("a", func(b *broker.Beat) { b.App = "bank" })}, reason: engine.ReasonNoWorker, why: "no live worker of app shop is in pool any"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

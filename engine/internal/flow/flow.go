@@ -162,6 +162,7 @@ func (x *execution) restore() (*workflow.Progress, error) {
 		ending = workflow.Ending{Status: workflow.NodeStopped, Reason: x.Row.Error}
 	case reasonTimingOut:
 		ending = workflow.Ending{Status: workflow.NodeTimedOut}
+	default: // it is not ending
 	}
 	return workflow.Restore(x.Graph, states, ending)
 }

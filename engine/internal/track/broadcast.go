@@ -281,6 +281,7 @@ func (o *Owner) reviveBroadcast(in *inst) {
 				c := o.newChunk(in, broker.Phase(k.Kind), n+chunkAgain*int64(t.Attempt-1), 0)
 				c.attempt, c.sentAt = t.Attempt, o.now-1
 			}
+		default: // a broadcast has no other rows
 		}
 	}
 	if len(in.bc.shares) == 0 {

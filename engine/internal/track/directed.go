@@ -41,7 +41,7 @@ func (o *Owner) direct(in *inst, c *chunk, msg *broker.Chunk) {
 			o.touch(in)
 		}
 		if c.phase == phaseSub {
-			in.run.touch(o)
+			in.run.touch()
 		}
 	}
 	msg.Directed = true

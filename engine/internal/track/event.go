@@ -30,16 +30,16 @@ type Row struct {
 type Event interface{ event() }
 
 type (
-	// Gained: the shard is owned at this epoch and its state is loaded.
+	// Gained says that the shard is owned at this epoch and its state is loaded.
 	Gained struct {
 		State  *engine.ShardState
 		Rows   []Row // State.Instances, resolved
 		Gen    uint32
 		Number int16
 	}
-	// Lost: the shard is no longer owned, or its memory ran ahead of a lost commit.
+	// Lost says that the shard is no longer owned, or its memory ran ahead of a lost commit.
 	Lost struct{ Shard uint8 }
-	// Triggered: a new instance was asked for by a caller of this server.
+	// Triggered says that a new instance was asked for by a caller of this server.
 	Triggered struct {
 		Row Row
 		// Done is called after the commit with nil, or with the error.
@@ -53,7 +53,7 @@ type (
 		Raw   []byte
 		Err   error
 	}
-	// CursorReset: the reports stream ends before the shard's cursor (it was lost or
+	// CursorReset says that the reports stream ends before the shard's cursor (it was lost or
 	// restored); the shard goes on from the stream's end.
 	CursorReset struct {
 		Shard uint8
@@ -92,7 +92,7 @@ type (
 		Message  *broker.Staged
 		Err      error
 	}
-	// Unpublished: the chunk did not reach its lane, or nobody knows.
+	// Unpublished says that the chunk did not reach its lane, or that nobody knows.
 	Unpublished struct {
 		Shard uint8
 		Key   broker.ChunkKey
@@ -116,15 +116,15 @@ type (
 		Reply  broker.DirectedReply
 		Err    error
 	}
-	// WorkerNews: the fleet has changed (joined, left, other processors, more slots).
+	// WorkerNews says that the fleet has changed (joined, left, other processors, more slots).
 	WorkerNews struct{ App string }
-	// WorkerDead: an incarnation is dead or was replaced by another.
+	// WorkerDead says that an incarnation is dead or was replaced by another.
 	WorkerDead struct {
 		App         string
 		Worker      string
 		Incarnation uint64
 	}
-	// BrokerUp: the connection is back; everything may have been lost on the way.
+	// BrokerUp says that the connection is back; everything may have been lost on the way.
 	BrokerUp struct{}
 	// Command is a command of an owned shard. Row is set when it was loaded (Load).
 	Command struct {
@@ -137,7 +137,7 @@ type (
 		Row    *Row
 		Result []byte
 	}
-	// Tick: time has passed.
+	// Tick says that time has passed.
 	Tick struct{}
 )
 

@@ -109,10 +109,10 @@ func (o *Owner) openRun(in *inst) {
 	r.mappers[0] = newMapper()
 	in.run = r
 	in.q.runs = append(in.q.runs, r)
-	r.touch(o)
+	r.touch()
 }
 
-func (r *run) touch(o *Owner) {
+func (r *run) touch() {
 	if !r.dirty {
 		r.dirty = true
 		r.in.sh.runs = append(r.in.sh.runs, r)
@@ -172,7 +172,7 @@ func (o *Owner) feedRun(r *run, window int) bool {
 	if msg == nil {
 		return false
 	}
-	n := o.slice(r, msg, window)
+	n := o.slice(r, msg)
 	if m.done {
 		n = min(n, m.total-m.accepted)
 	}
@@ -195,7 +195,7 @@ func (o *Owner) feedRun(r *run, window int) bool {
 	wire.Name = msg.Name
 	o.usedUp(r, msg)
 	o.mapperDone(r, msg.Mapper, m)
-	r.touch(o)
+	r.touch()
 	o.dispatch(in, c, wire)
 	return true
 }
@@ -285,7 +285,7 @@ func (r *run) mapperOf(n int64) *mapper {
 func (r *run) pop(o *Owner, msg *broker.Staged) {
 	r.seq, r.off = max(r.seq, msg.Seq+1), 0
 	r.buf = r.buf[1:]
-	r.touch(o)
+	r.touch()
 }
 
 func (o *Owner) usedUp(r *run, msg *broker.Staged) {
@@ -299,7 +299,7 @@ func (o *Owner) mapperDone(r *run, n int64, m *mapper) {
 	if m.done && m.accepted >= m.total {
 		r.staged -= max(m.emitted-m.accepted, 0)
 		delete(r.mappers, n)
-		r.touch(o)
+		r.touch()
 	}
 }
 
@@ -359,7 +359,7 @@ func (o *Owner) missing(r *run) {
 
 // slice is how many tasks the next chunk takes: one until the pace is known, then about
 // 50 ms of work, never more than what is left over twice the slots.
-func (o *Owner) slice(r *run, msg *broker.Staged, window int) int64 {
+func (o *Owner) slice(r *run, msg *broker.Staged) int64 {
 	most := int64(len(msg.Items)) - int64(r.off)
 	if r.pace <= 0 {
 		most = 1
@@ -416,7 +416,7 @@ func (o *Owner) newSub(in *inst, first, count int64, seq uint64, off, attempt in
 	}
 	r.chunkNo++
 	o.hold(in, c)
-	r.touch(o)
+	r.touch()
 	return c
 }
 
@@ -426,7 +426,7 @@ func (o *Owner) rootSucceeded(in *inst, rep *broker.Report) {
 	in.Result = rep.Result
 	o.touch(in)
 	o.mapped(r, 0, max(rep.Emitted, 0), rep.Token)
-	r.touch(o)
+	r.touch()
 	o.heat(in.q)
 	o.runOver(r)
 }
@@ -462,7 +462,7 @@ func (o *Owner) rootFailed(in *inst, status engine.Status, text string) {
 		m.done, m.total = true, max(m.emitted, m.accepted)
 		o.mapperDone(r, 0, m)
 	}
-	r.touch(o)
+	r.touch()
 	o.heat(in.q)
 	o.runOver(r)
 }
@@ -529,5 +529,5 @@ func (o *Owner) closeRun(r *run) {
 	}
 	r.closed = true
 	r.buf = nil
-	r.touch(o)
+	r.touch()
 }

@@ -155,6 +155,7 @@ func (o *Owner) succeeded(in *inst, c *chunk, who Target, r *broker.Report) {
 		o.finish(in, engine.StatusSucceeded, r.Result, "")
 	case phasePre, phaseShare, phasePost:
 		o.broadcastSucceeded(in, c, r)
+	default: // sub-tasks are their run's
 	}
 }
 
@@ -283,7 +284,7 @@ func (o *Owner) lostRun(in *inst, c *chunk) bool {
 	c.lost++
 	o.nobodys(c)
 	if c.phase == phaseSub {
-		in.run.touch(o)
+		in.run.touch()
 		if c.count > 1 && c.lost >= o.cfg.MaxLost-1 {
 			o.split(in, c)
 			return false
@@ -342,7 +343,7 @@ func (o *Owner) reduceFailed(in *inst, c *chunk, e broker.TaskError, permanent b
 	in.Error = engine.CutText(text, engine.MaxError)
 	o.touch(in)
 	o.at(&timer{at: r.reduceAt, kind: timerReduce, instance: in.ID, attempt: in.Attempt})
-	r.touch(o)
+	r.touch()
 }
 
 // resendLater sends a chunk again that nobody holds, after a pause.

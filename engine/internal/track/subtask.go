@@ -78,7 +78,7 @@ func (o *Owner) subSucceeded(in *inst, c *chunk, who Target, rep *broker.Report)
 			o.heat(in.q)
 		}
 	}
-	r.touch(o)
+	r.touch()
 	o.runOver(r)
 }
 
@@ -143,7 +143,7 @@ func (o *Owner) moveOut(in *inst, c *chunk, ns []int64) {
 			c.left--
 		}
 	}
-	in.run.touch(o)
+	in.run.touch()
 	if c.left <= 0 {
 		o.done(in, c)
 	}
@@ -251,7 +251,7 @@ func (o *Owner) subFailed(in *inst, c *chunk, n int64, attempt int32, e broker.T
 		}
 	}
 	o.settle(in, c, n)
-	r.touch(o)
+	r.touch()
 	total, failed := r.counts()
 	b := in.spec.MaxFailed
 	if failed > b.Count && b.Percent <= 0 || r.rootDone && len(r.mappers) == 0 && failed > r.allowed(total) {
