@@ -37,8 +37,9 @@ type run struct {
 	rootStatus    engine.Status
 	mapFailed     bool // a sub-task that mapped has failed
 	reduceAttempt int32
-	reducing      bool // as stored; set only while it is read back
-	failures      int  // rows of final failures
+	reducing      bool           // as stored; set only while it is read back
+	failures      int            // rows of final failures
+	damaged       *engine.MapRun // the row, if its state cannot be read; its counts stay
 
 	// What follows is not stored.
 	reduceAt int64 // no further attempt of the reduce before it

@@ -194,6 +194,12 @@ func (o *Owner) reviveRun(in *inst, row engine.MapRun) {
 	in.Run = row.Run
 	in.q.runs = append(in.q.runs, r)
 	if err := r.decode(o, row.State); err != nil {
+		for _, n := range sortedKeys(in.chunks) {
+			o.release(in, in.chunks[n])
+		}
+		in.q.runs = slices.DeleteFunc(in.q.runs, func(x *run) bool { return x == r })
+		in.run = newRun(in, row.Run)
+		in.run.damaged = &row
 		o.failAttempt(in, engine.StatusFailed, "the state of its map run cannot be read: "+err.Error(), false, 0)
 		return
 	}

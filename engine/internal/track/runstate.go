@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
@@ -23,6 +24,11 @@ var errRunState = errors.New("damaged run state")
 
 // row is the run as stored. A closed run keeps its counts only.
 func (r *run) row(now int64) engine.MapRun {
+	if r.damaged != nil {
+		row := *r.damaged
+		row.Closed, row.State, row.UpdatedAt = true, nil, now
+		return row
+	}
 	total, failed := r.counts()
 	row := engine.MapRun{
 		Instance: r.in.ID, Run: r.id, Closed: r.closed, Total: total,
@@ -133,19 +139,13 @@ func (r *run) decode(o *Owner, state []byte) error {
 		}
 		subs = append(subs, c)
 	}
-	for _, m := range []interface {
-		UnmarshalBinary([]byte) error
-		Validate() error
-	}{r.finished, r.failed, r.accepted} {
+	for _, m := range []bitmap{r.finished, r.failed, r.accepted} {
 		p := d.blob()
 		if d.bad {
 			return errRunState
 		}
-		if err := m.UnmarshalBinary(bytes.Clone(p)); err != nil {
-			return fmt.Errorf("bitmap: %w: %w", errRunState, err)
-		}
-		if err := m.Validate(); err != nil && len(p) > 0 {
-			return fmt.Errorf("bitmap: %w: %w", errRunState, err)
+		if err := unpack(m, bytes.Clone(p)); err != nil {
+			return err
 		}
 	}
 	if d.bad || len(d.b) > 0 {
@@ -165,6 +165,33 @@ func (r *run) decode(o *Owner, state []byte) error {
 		if c.left > 0 {
 			o.hold(r.in, c)
 		}
+	}
+	return nil
+}
+
+type bitmap interface {
+	UnmarshalBinary(p []byte) error
+	Validate() error
+}
+
+// unpack reads a bitmap. The library trusts the sizes it reads; damaged ones must not bring
+// the server down.
+func unpack(m bitmap, p []byte) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("bitmap: %w: %v", errRunState, x)
+		}
+	}()
+	if _, wide := m.(*roaring64.Bitmap); wide {
+		if len(p) < 8 || binary.LittleEndian.Uint64(p) > uint64(len(p)-8)/12 {
+			return fmt.Errorf("bitmap of %d bytes: %w", len(p), errRunState)
+		}
+	}
+	if err := m.UnmarshalBinary(p); err != nil {
+		return fmt.Errorf("bitmap: %w: %w", errRunState, err)
+	}
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("bitmap: %w: %w", errRunState, err)
 	}
 	return nil
 }
