@@ -66,6 +66,10 @@ func (d *dice) strike() {
 		d.strike()
 		return
 	}
+	if d.w.db != nil && d.IntN(12) == 0 {
+		d.database()
+		return
+	}
 	p := well[d.IntN(len(well))]
 	what, length := "kill", time.Duration(d.IntN(500))*time.Millisecond
 	if d.IntN(4) == 0 {
@@ -84,6 +88,16 @@ func (d *dice) strike() {
 		}
 		d.ended <- outcome{p, err}
 	}()
+}
+
+// database kills the database, beside whatever else is under way.
+func (d *dice) database() {
+	pause := time.Duration(d.IntN(2000)) * time.Millisecond
+	d.count["kill database"]++
+	d.w.t.Logf("%6.2fs kill the database, %v", time.Since(d.w.began).Seconds(), pause)
+	d.w.db.Kill(d.w.t)
+	wait(pause)
+	d.w.db.Start(d.w.t)
 }
 
 // heal waits until one process is well again.

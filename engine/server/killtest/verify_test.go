@@ -138,6 +138,9 @@ func (w *world) verifyRuns(all map[int64]engine.Instance) {
 	}
 }
 
+// wakes is how long a worker may need to go on with what it had when it was frozen.
+const wakes = time.Second
+
 // window is how long a worker that is well may hold what it has ended: until the broker
 // has its report.
 const window = 5 * time.Second
@@ -173,7 +176,7 @@ func (w *world) explain(s setup) {
 			} else if before.end.at > 0 {
 				both++
 			}
-			if !w.explained(before.begin, before.end, again.begin.at, s) {
+			if !w.explained(before.begin, before.end, again.begin, s) {
 				unexplained++
 				if first == "" {
 					first = fmt.Sprintf("%c %+v: began at %.3f on %s (%d), ended at %.3f, again at %.3f on %s (%d)", key.kind, key, w.at(before.begin.at), before.begin.who, before.begin.pid, w.at(before.end.at), w.at(again.begin.at), again.begin.who, again.begin.pid)
@@ -201,8 +204,8 @@ func (w *world) at(ns int64) float64 {
 	return time.Unix(0, ns).Sub(w.began).Seconds()
 }
 
-func (w *world) explained(begin, end entry, again int64, s setup) bool {
-	from, to := begin.at, again
+func (w *world) explained(begin, end, again entry, s setup) bool {
+	from, to := begin.at, again.at
 	if end.at > 0 {
 		to = min(to, end.at+int64(window))
 	}
@@ -210,6 +213,10 @@ func (w *world) explained(begin, end entry, again int64, s setup) bool {
 		broken := h.kind == "broker" || h.kind == "server" && !s.apart
 		mine := h.kind == "worker" && h.pid == begin.pid
 		if (broken || mine) && h.from <= to && h.to+int64(window) >= from {
+			return true
+		}
+		// It was frozen when it had been given the task and had not begun it.
+		if h.what == "freeze" && h.pid == again.pid && h.to <= again.at && again.at <= h.to+int64(wakes) {
 			return true
 		}
 	}
