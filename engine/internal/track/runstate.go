@@ -41,7 +41,7 @@ func (r *run) row(now int64) engine.MapRun {
 }
 
 func (r *run) encode() []byte {
-	b := make([]byte, 1, 512)
+	b := make([]byte, 1, 512+16*len(r.in.chunks))
 	b[0] = runVersion
 	u := func(vs ...uint64) {
 		for _, v := range vs {
@@ -69,7 +69,7 @@ func (r *run) encode() []byte {
 		m := r.mappers[n]
 		u(uint64(n), m.token, uint64(m.accepted), m.hash, uint64(m.emitted), flag(m.done), uint64(m.total))
 	}
-	var subs []*chunk
+	subs := make([]*chunk, 0, len(r.in.chunks))
 	for _, c := range r.in.chunks {
 		if c.phase == phaseSub {
 			subs = append(subs, c)
@@ -81,8 +81,10 @@ func (r *run) encode() []byte {
 		u(uint64(c.key.Chunk&0xffffffff), uint64(c.first), uint64(c.count), c.seq, uint64(c.off), uint64(c.attempt), uint64(c.lost))
 		blob([]byte(c.worker.Worker))
 		u(c.worker.Incarnation, uint64(len(c.moved)))
-		for _, n := range sortedKeys(c.moved) {
-			u(uint64(n - c.first))
+		if len(c.moved) > 0 {
+			for _, n := range sortedKeys(c.moved) {
+				u(uint64(n - c.first))
+			}
 		}
 	}
 	r.finished.RunOptimize()
