@@ -31,6 +31,9 @@ type Change struct {
 	NewNodes     []Node
 	Nodes        []Node
 
+	NewSignals  []Signal
+	GoneSignals []int64
+
 	NewCommands  []Command
 	GoneCommands []int64
 	DeadLetters  []DeadLetter
@@ -40,7 +43,7 @@ type Change struct {
 func (c *Change) Rows() int {
 	return len(c.NewInstances) + len(c.Instances) + len(c.NewAttempts) + len(c.NewRuns) + len(c.Runs) +
 		len(c.NewTasks) + len(c.Tasks) + len(c.GoneTasks) + len(c.NewWorkflows) + len(c.Workflows) +
-		len(c.NewNodes) + len(c.Nodes) + len(c.NewCommands) + len(c.GoneCommands) + len(c.DeadLetters)
+		len(c.NewNodes) + len(c.Nodes) + len(c.NewSignals) + len(c.GoneSignals) + len(c.NewCommands) + len(c.GoneCommands) + len(c.DeadLetters)
 }
 
 // Empty tells whether the Change would store nothing.

@@ -35,6 +35,7 @@ type Instance struct {
 	Pool       string
 	Key        string // business key
 	Params     []byte // JSON; nil means the spec's
+	Items      []byte // JSON list: the root task emits its elements as sub-tasks; nil: the processor maps
 	FireAt     int64  // epoch ms of the schedule's fire; 0 if called
 	DueAt      int64  // epoch ms; not before
 	CreatedAt  int64

@@ -28,6 +28,11 @@ const (
 	CommandRetry        CommandKind = "retry"         // a final instance: a further attempt
 	CommandRetryFailed  CommandKind = "retry_failed"  // only the failed sub-tasks of a final map instance
 	CommandStopWorkflow CommandKind = "stop_workflow" // a workflow instance
+
+	CommandSignal         CommandKind = "signal"          // a workflow instance: a signal or an approval
+	CommandPauseWorkflow  CommandKind = "pause_workflow"  // a workflow instance: start no further node
+	CommandResumeWorkflow CommandKind = "resume_workflow" // a paused workflow instance
+	CommandRetryWorkflow  CommandKind = "retry_workflow"  // a final workflow instance: a further attempt
 )
 
 // Command is an order that waits for the owner of its shard.

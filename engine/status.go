@@ -82,7 +82,7 @@ var InstanceMoves = workflow.NewTable("instance", map[Status][]Status{
 var WorkflowMoves = workflow.NewTable("workflow instance", map[Status][]Status{
 	StatusWaiting:   {StatusRunning, StatusFailed, StatusCanceled, StatusSkipped},
 	StatusRunning:   {StatusPaused, StatusSucceeded, StatusFailed, StatusTimedOut, StatusStopped},
-	StatusPaused:    {StatusRunning, StatusFailed, StatusTimedOut, StatusStopped},
+	StatusPaused:    {StatusRunning, StatusSucceeded, StatusFailed, StatusTimedOut, StatusStopped},
 	StatusSucceeded: {}, StatusFailed: {}, StatusTimedOut: {}, StatusStopped: {}, StatusCanceled: {}, StatusSkipped: {},
 })
 

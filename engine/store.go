@@ -32,6 +32,7 @@ type ShardState struct {
 	Tasks     []Task             // not succeeded, of those instances, and every share of a broadcast
 	Workflows []WorkflowInstance // not final
 	Nodes     []Node             // of those workflow instances, latest attempts
+	Signals   []Signal           // kept for those workflow instances, by id
 	Commands  []Command
 }
 

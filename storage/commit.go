@@ -19,7 +19,7 @@ var errRow = errors.New("a row was refused")
 // finds a row impossible. Text and values that a run produced are cut with a mark instead.
 //
 // An update of an instance or workflow instance that is final changes nothing but an
-// instance's late result.
+// instance's late result, or begins a further attempt of a workflow instance.
 func (db *DB) Commit(ctx context.Context, changes []engine.Change) ([]error, error) {
 	errs := make([]error, len(changes))
 	if err := ctx.Err(); err != nil {
@@ -168,7 +168,7 @@ func goneBefore(changes []engine.Change) bool {
 // check refuses a Change that no database should see.
 func check(c *engine.Change) error {
 	var d door
-	d.hold(c.Fenced || len(c.Instances)+len(c.Runs)+len(c.Tasks)+len(c.GoneTasks)+len(c.Workflows)+len(c.Nodes)+len(c.GoneCommands) == 0,
+	d.hold(c.Fenced || len(c.Instances)+len(c.Runs)+len(c.Tasks)+len(c.GoneTasks)+len(c.Workflows)+len(c.Nodes)+len(c.GoneSignals)+len(c.GoneCommands) == 0,
 		"an unfenced change may only insert")
 	shard := func(s uint8) {
 		d.hold(!c.Fenced || s == c.Shard, "a change of shard %d has a row of shard %d", c.Shard, s)
@@ -200,6 +200,9 @@ func check(c *engine.Change) error {
 			checkNode(&d, &all[i])
 		}
 	}
+	for i := range c.NewSignals {
+		checkSignal(&d, &c.NewSignals[i])
+	}
 	for i := range c.NewCommands {
 		checkCommand(&d, &c.NewCommands[i])
 	}
@@ -214,18 +217,20 @@ type tables struct {
 	runs        *table[mapRunRow]
 	workflows   *table[workflowInstanceRow]
 	nodes       *table[nodeRow]
+	signals     *table[signalRow]
 	commands    *table[commandRow]
 	deadLetters *table[deadLetterRow]
 }
 
 func newTables(db *DB) tables {
 	return tables{
-		instances:   newTable[instanceRow](db, "status < 5", instanceFixed...),
+		instances:   newTable[instanceRow](db, finalGuard, instanceFixed...),
 		attempts:    newTable[attemptRow](db, ""),
 		tasks:       newTable[taskRow](db, ""),
 		runs:        newTable[mapRunRow](db, ""),
-		workflows:   newTable[workflowInstanceRow](db, "status < 5", workflowInstanceFixed...),
+		workflows:   newTable[workflowInstanceRow](db, workflowGuard, workflowInstanceFixed...),
 		nodes:       newTable[nodeRow](db, "", "node_index"),
+		signals:     newTable[signalRow](db, ""),
 		commands:    newTable[commandRow](db, ""),
 		deadLetters: newTable[deadLetterRow](db, ""),
 	}
@@ -239,6 +244,7 @@ func (t *tables) statements() []string {
 		t.tasks.insertText, t.tasks.updateText, t.tasks.deleteText,
 		t.runs.insertText, t.runs.updateText,
 		t.workflows.insertText, t.workflows.updateText, t.nodes.insertText, t.nodes.updateText,
+		t.signals.insertText, t.signals.deleteText,
 		t.commands.insertText, t.commands.deleteText, t.deadLetters.insertText,
 	}
 }
@@ -251,6 +257,7 @@ type rows struct {
 	newTasks, tasks, gone   []taskRow
 	newWorkflows, workflows []workflowInstanceRow
 	newNodes, nodes         []nodeRow
+	newSignals, goneSignals []signalRow
 	newCommands, answered   []commandRow
 	deadLetters             []deadLetterRow
 }
@@ -268,6 +275,8 @@ func (r *rows) add(c *engine.Change) {
 	r.workflows = appendRows(r.workflows, c.Workflows, newWorkflowInstanceRow)
 	r.newNodes = appendRows(r.newNodes, c.NewNodes, newNodeRow)
 	r.nodes = appendRows(r.nodes, c.Nodes, newNodeRow)
+	r.newSignals = appendRows(r.newSignals, c.NewSignals, newSignalRow)
+	r.goneSignals = appendRows(r.goneSignals, c.GoneSignals, func(id *int64) signalRow { return signalRow{ID: *id} })
 	r.newCommands = appendRows(r.newCommands, c.NewCommands, newCommandRow)
 	r.answered = appendRows(r.answered, c.GoneCommands, func(id *int64) commandRow { return commandRow{ID: *id} })
 	r.deadLetters = appendRows(r.deadLetters, c.DeadLetters, newDeadLetterRow)
@@ -290,6 +299,7 @@ func (r *rows) write(ctx context.Context, w *writer) error {
 		func() error { return t.tasks.insert(ctx, w, r.newTasks) },
 		func() error { return t.workflows.insert(ctx, w, r.newWorkflows) },
 		func() error { return t.nodes.insert(ctx, w, r.newNodes) },
+		func() error { return t.signals.insert(ctx, w, r.newSignals) },
 		func() error { return t.commands.insert(ctx, w, r.newCommands) },
 		func() error { return t.deadLetters.insert(ctx, w, r.deadLetters) },
 		func() error { return t.instances.update(ctx, w, r.instances) },
@@ -299,6 +309,7 @@ func (r *rows) write(ctx context.Context, w *writer) error {
 		func() error { return t.workflows.update(ctx, w, r.workflows) },
 		func() error { return t.nodes.update(ctx, w, r.nodes) },
 		func() error { return t.tasks.remove(ctx, w, r.gone) },
+		func() error { return t.signals.remove(ctx, w, r.goneSignals) },
 		func() error { return t.commands.remove(ctx, w, r.answered) },
 	} {
 		if err := step(); err != nil {

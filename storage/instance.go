@@ -27,6 +27,7 @@ type instanceRow struct {
 	Pool       string `bun:"pool"`
 	Key        string `bun:"business_key"`
 	Params     []byte `bun:"params"`
+	Items      []byte `bun:"items"`
 	FireAt     int64  `bun:"fire_at"`
 	DueAt      int64  `bun:"due_at"`
 	CreatedAt  int64  `bun:"created_at"`
@@ -44,7 +45,7 @@ type instanceRow struct {
 }
 
 // instanceFixed are the columns that no update changes.
-var instanceFixed = []string{"app_id", "shard", "job_id", "job_version", "workflow_id", "node", "business_key", "params", "fire_at", "created_at", "fire_key"}
+var instanceFixed = []string{"app_id", "shard", "job_id", "job_version", "workflow_id", "node", "business_key", "params", "items", "fire_at", "created_at", "fire_key"}
 
 const lateText = "UPDATE instances SET late = ? WHERE id = ? AND status >= 5"
 
@@ -55,13 +56,14 @@ func checkInstance(d *door, i *engine.Instance) {
 	d.text("lane", string(i.Lane), maxLane)
 	d.text("key", i.Key, engine.MaxKey)
 	d.bytes("params", i.Params, engine.MaxParams)
+	d.bytes("items", i.Items, engine.MaxParams)
 }
 
 func newInstanceRow(i *engine.Instance) instanceRow {
 	r := instanceRow{
 		ID: i.ID, App: i.App, Shard: int16(i.Shard), Job: i.Job, JobVersion: i.JobVersion, Workflow: nonZero(i.Workflow), Node: i.Node,
 		Status: int16(i.Status), Reason: engine.CutText(string(i.Reason), engine.MaxText), Attempt: i.Attempt, Run: i.Run,
-		Lane: string(i.Lane), Pool: i.Pool, Key: i.Key, Params: i.Params,
+		Lane: string(i.Lane), Pool: i.Pool, Key: i.Key, Params: i.Params, Items: i.Items,
 		FireAt: i.FireAt, DueAt: i.DueAt, CreatedAt: i.CreatedAt, StartedAt: i.StartedAt, FinishedAt: i.FinishedAt,
 		Result: cutValue(i.Result, engine.MaxResult), Error: engine.CutText(i.Error, engine.MaxError), Worker: engine.CutText(i.Worker, maxWorker),
 		LogFrom: int64(i.LogFrom), LogTo: int64(i.LogTo), Late: cutValue(i.Late, engine.MaxResult),
@@ -86,7 +88,7 @@ func (r *instanceRow) noun() engine.Instance {
 	return engine.Instance{
 		ID: r.ID, App: r.App, Shard: uint8(r.Shard), Job: r.Job, JobVersion: r.JobVersion, Workflow: value(r.Workflow), Node: r.Node,
 		Status: engine.Status(r.Status), Reason: engine.Reason(r.Reason), Attempt: r.Attempt, Run: r.Run,
-		Lane: workflow.Lane(r.Lane), Pool: r.Pool, Key: r.Key, Params: r.Params,
+		Lane: workflow.Lane(r.Lane), Pool: r.Pool, Key: r.Key, Params: r.Params, Items: r.Items,
 		FireAt: r.FireAt, DueAt: r.DueAt, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Result: r.Result, Error: r.Error, Worker: r.Worker, LogFrom: uint64(r.LogFrom), LogTo: uint64(r.LogTo), Late: r.Late,
 	}

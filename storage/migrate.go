@@ -33,6 +33,7 @@ var migrations = []migration{
 		}
 		return out
 	}},
+	{version: 2, name: "nested workflows, waits, signals and lists", up: migrateToV2},
 }
 
 const migrationsTable = `CREATE TABLE IF NOT EXISTS migrations (

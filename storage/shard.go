@@ -132,6 +132,11 @@ func loadWorkflows(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard u
 				s.Nodes = append(s.Nodes, nodes[i].noun())
 			}
 		}
+		var signals []signalRow
+		if err := tx.NewSelect().Model(&signals).Where("workflow_id IN (?)", bun.List(ids)).Order("id").Scan(ctx); err != nil {
+			return err
+		}
+		s.Signals = append(s.Signals, nouns(signals, (*signalRow).noun)...)
 		if len(rows) < page {
 			return nil
 		}

@@ -18,24 +18,34 @@ type table[R any] struct {
 	name       string
 	fields     []*schema.Field // as inserted
 	keys       []*schema.Field
-	sets       []*schema.Field // as updated; status last, for the guard reads it
+	sets       []*schema.Field // as updated; what the guard reads last
 	guard      string          // what must hold for a stored row to be changed
+	given      []*schema.Field // whose new values the guard compares with
 	insertText string
 	updateText string
 	deleteText string
 }
 
-// newTable describes R; the fixed columns are written once, at the insert.
+// The guards of rows that are final. A workflow instance has a way back: a further attempt.
+const (
+	finalGuard    = "status < 5"
+	workflowGuard = "(status < 5 OR attempt < {attempt})"
+)
+
+// newTable describes R; the fixed columns are written once, at the insert. In the guard
+// {column} is the new value of a column.
 func newTable[R any](db *DB, guard string, fixed ...string) *table[R] {
 	typ := reflect.TypeFor[R]()
 	s := db.write.Table(typ)
 	t := &table[R]{name: s.Name, fields: s.Fields, keys: s.PKs, guard: guard}
-	var status *schema.Field
+	var status, attempt *schema.Field
 	for _, f := range s.Fields {
 		switch {
 		case f.IsPK || slices.Contains(fixed, f.Name):
 		case f.Name == "status":
 			status = f
+		case f.Name == "attempt" && guard == workflowGuard:
+			attempt = f
 		default:
 			t.sets = append(t.sets, f)
 		}
@@ -43,11 +53,15 @@ func newTable[R any](db *DB, guard string, fixed ...string) *table[R] {
 	if status != nil {
 		t.sets = append(t.sets, status)
 	}
+	if attempt != nil {
+		// After the status: where that has moved, the attempt may; where not, it is the same.
+		t.sets, t.given = append(t.sets, attempt), []*schema.Field{attempt}
+	}
 	where := list(t.keys, "%s = ?", " AND ")
 	t.insertText = "INSERT INTO " + t.name + " (" + list(t.fields, "%s", ", ") + ") VALUES (" + strings.Repeat("?, ", len(t.fields)-1) + "?)"
 	t.deleteText = "DELETE FROM " + t.name + " WHERE " + where
 	if guard != "" {
-		where += " AND " + guard
+		where += " AND " + strings.ReplaceAll(guard, "{attempt}", "?")
 	}
 	t.updateText = "UPDATE " + t.name + " SET " + list(t.sets, "%s = ?", ", ") + " WHERE " + where
 	return t
@@ -143,7 +157,7 @@ func (t *table[R]) update(ctx context.Context, w *writer, rows []R) error {
 	if w.db.singleRows || len(rows) <= 2 {
 		for i := range rows {
 			row := reflect.ValueOf(&rows[i]).Elem()
-			w.args = args(args(w.args[:0], row, t.sets), row, t.keys)
+			w.args = args(args(args(w.args[:0], row, t.sets), row, t.keys), row, t.given)
 			if _, err := w.exec(ctx, t.updateText, w.args...); err != nil {
 				return fmt.Errorf("update %s: %w", t.name, err)
 			}
@@ -178,11 +192,12 @@ func (t *table[R]) updateMany(ctx context.Context, w *writer, rows []R) error {
 		}
 	}
 	q := w.tx.NewInsert().Model(&rows).Returning("NULL").On("DUPLICATE KEY UPDATE")
+	guard := strings.ReplaceAll(t.guard, "{attempt}", "VALUES(attempt)")
 	for _, f := range t.sets {
 		if t.guard == "" {
 			q = q.Set(f.Name + " = VALUES(" + f.Name + ")")
 		} else {
-			q = q.Set(f.Name + " = IF(" + t.guard + ", VALUES(" + f.Name + "), " + f.Name + ")")
+			q = q.Set(f.Name + " = IF(" + guard + ", VALUES(" + f.Name + "), " + f.Name + ")")
 		}
 	}
 	_, err = q.Exec(ctx)

@@ -43,6 +43,8 @@ func Exercise(t *testing.T, open func(t *testing.T) engine.Store) {
 		{"task", exerciseTasks},
 		{"map run", exerciseMapRuns},
 		{"workflow instance", exerciseWorkflowInstances},
+		{"workflow retry", exerciseRetries},
+		{"signal", exerciseSignals},
 		{"command", exerciseCommands},
 		{"dead letter", exerciseDeadLetters},
 		{"load shard", exerciseLoadShard},

@@ -14,7 +14,7 @@ func exerciseInstances(t *testing.T, s engine.Store) {
 	o := own(t, s, 1)
 	i := engine.Instance{
 		ID: newID(), App: 7, Shard: 1, Job: 70, JobVersion: 3, Workflow: 9, Node: "load", Status: engine.StatusWaiting, Reason: engine.ReasonRetry,
-		Attempt: 2, Run: 1, Lane: workflow.LaneHigh, Pool: "gpu", Key: "order-1", Params: []byte(`{"a":"ü"}`), FireAt: base, DueAt: base + 1,
+		Attempt: 2, Run: 1, Lane: workflow.LaneHigh, Pool: "gpu", Key: "order-1", Params: []byte(`{"a":"ü"}`), Items: []byte(`[1]`), FireAt: base, DueAt: base + 1,
 		CreatedAt: base + 2, Worker: "w-1", LogFrom: 1 << 62, LogTo: 1<<63 + 7,
 	}
 	c := o.change()

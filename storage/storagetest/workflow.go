@@ -12,6 +12,7 @@ func workflowInstance(shard uint8, status engine.Status) engine.WorkflowInstance
 	w := engine.WorkflowInstance{
 		ID: newID(), App: 7, Shard: shard, Workflow: 80, Version: 2, Status: status, Attempt: 1, Key: "k", Params: []byte(`{"p":1}`),
 		Context: []byte(`{}`), DueAt: base, CreatedAt: base,
+		Parent: 44, ParentNode: "sub", Depth: 3,
 	}
 	if status != engine.StatusWaiting {
 		w.StartedAt = base + 1
@@ -51,7 +52,7 @@ func exerciseWorkflowInstances(t *testing.T, s engine.Store) {
 	}
 	u.Workflows[0].Status, u.Workflows[0].FinishedAt = engine.StatusFailed, base+9
 	u.Workflows[0].Error, u.Workflows[0].Result = "no", []byte(`{}`)
-	n := engine.Node{Workflow: u.Workflows[1].ID, Index: 1, Node: "load", Attempt: 1, Status: engine.StatusRunning, Reason: "because", Instance: 5, StartedAt: base}
+	n := engine.Node{Workflow: u.Workflows[1].ID, Index: 1, Node: "load", Attempt: 1, Status: engine.StatusRunning, Reason: "because", Instance: 5, Child: 6, DueAt: base + 7, StartedAt: base}
 	next := n
 	next.Attempt, next.Index = 2, 1
 	second := n
@@ -68,6 +69,7 @@ func exerciseWorkflowInstances(t *testing.T, s engine.Store) {
 	require.Empty(t, due)
 
 	n.Status, n.FinishedAt, n.Choice, n.Result, n.Error, n.Reason, n.Instance = engine.StatusFailed, base+3, []byte(`["a"]`), []byte(`1`), "no", "r", 6
+	n.Child, n.DueAt = 8, base+8
 	f := o.change()
 	f.Nodes = []engine.Node{n}
 	o.must(f)
@@ -112,4 +114,74 @@ func exerciseCommands(t *testing.T, s engine.Store) {
 	pending, err = s.CommandPending(ctx, b.ID)
 	require.NoError(t, err)
 	require.True(t, pending)
+}
+
+// A workflow instance that is final goes on only as a further attempt, alone and among many.
+func exerciseRetries(t *testing.T, s engine.Store) {
+	o := own(t, s, 1)
+	for _, n := range []int{1, 5} {
+		c := o.change()
+		for range n {
+			w := workflowInstance(1, engine.StatusFailed)
+			w.Error, w.Result = "no", []byte(`1`)
+			c.NewWorkflows = append(c.NewWorkflows, w)
+		}
+		o.must(c)
+		u := o.change()
+		for _, w := range c.NewWorkflows {
+			require.NoError(t, w.Retry(base+50))
+			u.Workflows = append(u.Workflows, w)
+		}
+		same := o.change()
+		for _, w := range u.Workflows {
+			w.Attempt--
+			same.Workflows = append(same.Workflows, w)
+		}
+		o.must(same)
+		requireWorkflows(t, s, c.NewWorkflows)
+		o.must(u)
+		requireWorkflows(t, s, u.Workflows)
+		for i := range u.Workflows {
+			u.Workflows[i].Status, u.Workflows[i].FinishedAt = engine.StatusSucceeded, base+60
+		}
+		o.must(u)
+		requireWorkflows(t, s, u.Workflows)
+		o.must(same)
+		requireWorkflows(t, s, u.Workflows)
+	}
+}
+
+func requireWorkflows(t *testing.T, s engine.Store, want []engine.WorkflowInstance) {
+	t.Helper()
+	for _, w := range want {
+		got, err := s.WorkflowInstance(t.Context(), w.ID)
+		require.NoError(t, err)
+		require.Equal(t, w, *got)
+	}
+}
+
+// Signals are kept until they are taken, and loaded with the workflow instances they are for.
+func exerciseSignals(t *testing.T, s engine.Store) {
+	o := own(t, s, 1)
+	w, done := workflowInstance(1, engine.StatusRunning), workflowInstance(1, engine.StatusFailed)
+	signal := func(workflow int64) engine.Signal {
+		return engine.Signal{ID: newID(), Workflow: workflow, Name: "go", Approval: true, Payload: []byte(`{"a":"💥"}`), At: base}
+	}
+	a, b := signal(w.ID), signal(w.ID)
+	b.Approval, b.Payload = false, nil
+	c := o.change()
+	c.NewWorkflows = []engine.WorkflowInstance{w, done}
+	c.NewSignals = []engine.Signal{a, b, signal(done.ID)}
+	o.must(c)
+	load := func() []engine.Signal {
+		st, err := s.LoadShard(t.Context(), 1, o.shard.Owner, o.shard.Epoch)
+		require.NoError(t, err)
+		return st.Signals
+	}
+	require.Equal(t, []engine.Signal{a, b}, load())
+	require.ErrorIs(t, one(t, s, engine.Change{Shard: 1, GoneSignals: []int64{a.ID}}), engine.ErrInvalid)
+	c = o.change()
+	c.GoneSignals = []int64{a.ID, newID()}
+	o.must(c)
+	require.Equal(t, []engine.Signal{b}, load())
 }
