@@ -23,10 +23,10 @@ const (
 // else as a log. Safe for concurrent use. As a Writer it takes whole lines, such as those
 // of a log, and shows them above what is drawn.
 type board struct {
-	out   io.Writer
-	live  bool
-	width func() int
-	now   func() time.Time
+	out  io.Writer
+	live bool
+	size func() (width, height int)
+	now  func() time.Time
 
 	mu    sync.Mutex
 	nodes []*nodeProgress
@@ -40,14 +40,14 @@ type board struct {
 
 // newBoard makes a board that writes to w, live if w is a terminal that can be drawn on.
 func newBoard(w io.Writer) *board {
-	b := &board{out: w, now: time.Now, width: func() int { return 80 }, index: map[string]*nodeProgress{}, told: map[string]time.Time{}}
+	b := &board{out: w, now: time.Now, size: func() (int, int) { return 80, 24 }, index: map[string]*nodeProgress{}, told: map[string]time.Time{}}
 	if f, ok := w.(*os.File); ok && drawable(f, os.Getenv) {
 		b.live = true
-		b.width = func() int {
-			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-				return width
+		b.size = func() (int, int) {
+			if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+				return width, height
 			}
-			return 80
+			return 80, 24
 		}
 	}
 	return b
@@ -128,6 +128,19 @@ func (b *board) update(s api.NodeStatus) {
 	}
 }
 
+// waiting are the nodes that have been started and no worker has begun.
+func (b *board) waiting() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ids []string
+	for _, n := range b.nodes {
+		if n.Instance != 0 && n.Status != "running" && !final(n.Status) {
+			ids = append(ids, n.Node)
+		}
+	}
+	return ids
+}
+
 // say shows a line above the nodes.
 func (b *board) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -170,10 +183,11 @@ const maxLines = 20
 // draw writes one frame in one write, each line over the old one, so that nothing
 // flickers. The caller holds mu.
 func (b *board) draw() {
-	now, width := b.now(), b.width()
+	now := b.now()
+	width, height := b.size()
 	var frame strings.Builder
 	frame.WriteString(b.up())
-	shown, hidden := b.visible()
+	shown, hidden := b.visible(min(maxLines, max(height-2, 1)))
 	for _, n := range shown {
 		frame.WriteString(n.line(now, b.name, width-1) + "\x1b[K\n")
 	}
@@ -187,10 +201,10 @@ func (b *board) draw() {
 	_, _ = io.WriteString(b.out, frame.String()) // a screen that is gone needs no frame
 }
 
-// visible are the nodes to draw and how many are left out: running ones come first when
+// visible are the nodes to draw in so many lines, and how many are left out: running ones come first when
 // there is no room for all.
-func (b *board) visible() (shown []*nodeProgress, hidden int) {
-	if len(b.nodes) <= maxLines {
+func (b *board) visible(room int) (shown []*nodeProgress, hidden int) {
+	if len(b.nodes) <= room {
 		return b.nodes, 0
 	}
 	for _, want := range []func(*nodeProgress) bool{
@@ -199,7 +213,7 @@ func (b *board) visible() (shown []*nodeProgress, hidden int) {
 		func(n *nodeProgress) bool { return final(n.Status) },
 	} {
 		for _, n := range b.nodes {
-			if len(shown) < maxLines && want(n) {
+			if len(shown) < room && want(n) {
 				shown = append(shown, n)
 			}
 		}

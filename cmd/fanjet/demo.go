@@ -181,7 +181,12 @@ func demoRoot(dir string) (string, error) {
 		}
 		return filepath.Abs(dir)
 	}
-	for _, goroot := range []func() string{askGo, runtime.GOROOT} { //nolint:staticcheck // the last resort where no go command is found
+	return goSources(askGo, runtime.GOROOT) //nolint:staticcheck // the last resort where no go command is found
+}
+
+// goSources is the source tree of the first root that has one.
+func goSources(roots ...func() string) (string, error) {
+	for _, goroot := range roots {
 		src := filepath.Join(goroot(), "src")
 		if info, err := os.Stat(src); filepath.IsAbs(src) && err == nil && info.IsDir() {
 			// The tree itself, and not a link to it, which a walk would not follow.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"testing"
@@ -121,6 +122,23 @@ func TestVersionLine(t *testing.T) {
 	out, _, code := command("version")
 	require.Zero(t, code)
 	require.Regexp(t, `^fanjet \S+, go1\.`, out)
+}
+
+func TestGoSources(t *testing.T) {
+	t.Parallel()
+	none := func() string { return "" }
+	root := t.TempDir()
+	_, err := goSources(none, func() string { return root })
+	require.ErrorContains(t, err, "no Go source tree was found on this machine")
+	require.ErrorContains(t, err, "name another tree of files with --root DIR")
+	real := filepath.Join(root, "real")
+	require.NoError(t, os.Mkdir(real, 0o755))
+	require.NoError(t, os.Symlink("real", filepath.Join(root, "src")))
+	got, err := goSources(none, func() string { return root })
+	require.NoError(t, err)
+	want, err := filepath.EvalSymlinks(real)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
 }
 
 func TestHelp(t *testing.T) {

@@ -246,6 +246,15 @@ func TestRun_Timeout(t *testing.T) {
 	p.requireClean()
 }
 
+func TestRun_UnknownProcessor(t *testing.T) {
+	t.Parallel()
+	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--worker", demoWorker(t))
+	p.until(`node a waits: no worker of app demo has its processor "p"; they have demo-count, demo-list, demo-report\.`)
+	p.signal(os.Interrupt)
+	_, errs, code := p.wait()
+	require.Equal(t, exitInterrupted, code, errs)
+}
+
 func TestRun_WaitsForWorkersInVain(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--timeout", "200ms", "--wait-workers", "2")

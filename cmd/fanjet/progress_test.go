@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine/api"
 )
 
@@ -187,7 +188,7 @@ func TestBoard_ManyNodes(t *testing.T) {
 	b.start(ids)
 	b.update(api.NodeStatus{Node: "n50", Status: "running"})
 	b.update(api.NodeStatus{Node: "n00", Status: "succeeded"})
-	shown, hidden := b.visible()
+	shown, hidden := b.visible(maxLines)
 	require.Len(t, shown, maxLines)
 	require.Equal(t, 80, hidden)
 	require.Equal(t, "n50", shown[0].Node)
@@ -200,4 +201,19 @@ func TestDrawable_OnlyOnTerminals(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.False(t, drawable(f, func(string) string { return "" }))
+}
+
+func TestHints(t *testing.T) {
+	t.Parallel()
+	graph, document, err := load("demo.yaml")
+	require.NoError(t, err)
+	h := newHints(&order{graph: graph, document: document})
+	require.Empty(t, h.about(nil, nil))
+	require.Equal(t, []string{"no worker of app demo is there yet"}, h.about([]string{"list"}, nil))
+	require.Empty(t, h.about([]string{"list"}, nil), "said once")
+	workers := []broker.Beat{{Processors: []broker.ProcessorInfo{{Name: "b"}, {Name: "demo-count"}}}, {Processors: []broker.ProcessorInfo{{Name: "a"}}}}
+	require.Equal(t, []string{
+		`node list waits: no worker of app demo has its processor "demo-list"; they have a, b, demo-count. Register it, or correct the name in the file`,
+	}, h.about([]string{"list", "count"}, workers))
+	require.Empty(t, h.about([]string{"list", "count", "ghost"}, workers))
 }

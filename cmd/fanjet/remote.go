@@ -82,7 +82,7 @@ func (r remote) status(ctx context.Context, id int64) (*api.StatusReply, error) 
 }
 
 // watch asks again and again. A server or broker that is away for a while is waited for.
-func (r remote) watch(ctx context.Context, id int64, b *board) error {
+func (r remote) watch(ctx context.Context, id int64, _ *order, b *board) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	away := false

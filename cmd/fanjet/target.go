@@ -27,7 +27,7 @@ func (o *order) def() *workflow.Definition { return o.graph.Definition() }
 type target interface {
 	start(ctx context.Context, o *order) (id int64, err error)
 	// watch shows the workflow on b until it is final (nil) or ctx ends (its error).
-	watch(ctx context.Context, id int64, b *board) error
+	watch(ctx context.Context, id int64, o *order, b *board) error
 	status(ctx context.Context, id int64) (*api.StatusReply, error)
 	stop(ctx context.Context, id int64) error
 }
@@ -51,7 +51,7 @@ func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *ap
 	}
 	b.start(ids)
 	defer b.finish()
-	err = t.watch(ctx, id, b)
+	err = t.watch(ctx, id, o, b)
 	if err == nil {
 		return finished(ctx, t, id, b)
 	}
@@ -65,14 +65,17 @@ func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *ap
 	if err := t.stop(last, id); err != nil {
 		return id, nil, errors.Join(cause, fmt.Errorf("stop the workflow: %w", err))
 	}
-	if err := t.watch(last, id, b); err != nil {
+	if err := t.watch(last, id, o, b); err != nil {
 		return id, nil, errors.Join(cause, fmt.Errorf("the workflow did not stop within %v: %w", stopPatience, err))
 	}
 	_, reply, err := finished(last, t, id, b)
 	return id, reply, errors.Join(cause, err)
 }
 
+// finished reads how it ended, even if it was interrupted in that moment.
 func finished(ctx context.Context, t target, id int64, b *board) (int64, *api.StatusReply, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
 	reply, err := t.status(ctx, id)
 	if err != nil {
 		return id, nil, err
@@ -92,7 +95,7 @@ func (l local) start(ctx context.Context, o *order) (int64, error) {
 
 func (l local) stop(ctx context.Context, id int64) error { return l.StopWorkflow(ctx, id) }
 
-func (l local) watch(ctx context.Context, id int64, b *board) error {
+func (l local) watch(ctx context.Context, id int64, o *order, b *board) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := l.Watch(watching, id)
@@ -105,16 +108,33 @@ func (l local) watch(ctx context.Context, id int64, b *board) error {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		for e := range events {
-			if e.Node != "" {
-				b.update(statusOf(e))
-			}
-		}
+		l.show(events, newHints(o), b)
 	}()
 	_, err := l.WaitWorkflow(ctx, id)
 	cancel()
 	<-shown
 	return err
+}
+
+// show takes the events until there are no more, and tells meanwhile why nodes wait.
+func (l local) show(events <-chan server.Event, why *hints, b *board) {
+	look := time.NewTicker(hintAfter)
+	defer look.Stop()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			if e.Node != "" {
+				b.update(statusOf(e))
+			}
+		case <-look.C:
+			for _, hint := range why.about(b.waiting(), l.Workers(why.app)) {
+				b.say("%s", hint)
+			}
+		}
+	}
 }
 
 func statusOf(e server.Event) api.NodeStatus {
