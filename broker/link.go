@@ -38,6 +38,9 @@ const (
 	reconnectWait = 100 * time.Millisecond
 	pingEvery     = 2 * time.Second // 3 unanswered pings are a dead connection
 	requestWait   = 5 * time.Second // a request whose ctx has no deadline
+	// writeWait is how long a write may hold up everybody else who writes, when the peer
+	// reads nothing any more and says nothing either. The pings find out then.
+	writeWait = 5 * time.Second
 )
 
 // link is one connection that is kept up.
@@ -89,6 +92,7 @@ func dial(ctx context.Context, o Options, role string) (*link, error) {
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(3),
+		nats.FlusherTimeout(writeWait),
 		nats.ConnectHandler(func(*nats.Conn) { ready <- struct{}{} }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

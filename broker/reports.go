@@ -176,6 +176,10 @@ func (r *reportReader) hand(m *nats.Msg, seq uint64) {
 		return
 	}
 	batch, err := DecodeReports(m.Data)
+	if err == nil && m.Subject != reportSubject(batch.App, shard) {
+		// The subject is what the broker's permissions bind a worker to.
+		batch, err = nil, fmt.Errorf("reports of app %q on %s: %w", batch.App, m.Subject, ErrUndecodable)
+	}
 	r.h(shard, seq, batch, m.Data, err)
 }
 

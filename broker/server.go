@@ -61,6 +61,9 @@ type Broker struct {
 
 const brokerWindow = 16384 // chunks without an ack
 
+// MaxSlots bounds the slots of one worker; a beat that names more is dropped.
+const MaxSlots = 1 << 16
+
 // Connect connects, as Dial does.
 func Connect(ctx context.Context, c Config) (*Broker, error) {
 	c = c.withDefaults()
@@ -177,6 +180,9 @@ func (b *Broker) Order(app string, c Control) error {
 func (b *Broker) OnAsk(shard uint8, h func(q *AskRequest, reply func(*AskReply))) (stop func(), err error) {
 	return b.l.subscribe(askSubject(shard), "", func(m *nats.Msg) {
 		q, err := DecodeAskRequest(m.Data)
+		if err == nil && q.Shard != shard {
+			err = fmt.Errorf("a question to shard %d names shard %d: %w", shard, q.Shard, ErrUndecodable)
+		}
 		if err != nil {
 			b.l.undecodable("question", m.Subject, err)
 			return
@@ -202,6 +208,9 @@ func (b *Broker) answer(op, reply string, data []byte, err error) {
 func (b *Broker) OnRegister(h func(bt *Beat, reply func(*Registration))) (stop func(), err error) {
 	return b.l.subscribe(registerAll, serverQueue, func(m *nats.Msg) {
 		bt, err := DecodeBeat(m.Data)
+		if err == nil {
+			err = bt.check(m.Subject, registerSubject(bt.App))
+		}
 		if err != nil {
 			b.l.undecodable("registration", m.Subject, err)
 			return
@@ -217,12 +226,30 @@ func (b *Broker) OnRegister(h func(bt *Beat, reply func(*Registration))) (stop f
 func (b *Broker) OnBeat(h func(*Beat)) (stop func(), err error) {
 	return b.l.subscribe(beatAll, "", func(m *nats.Msg) {
 		bt, err := DecodeBeat(m.Data)
+		if err == nil {
+			err = bt.check(m.Subject, beatSubject(bt.App, bt.Worker))
+		}
 		if err != nil {
 			b.l.undecodable("beat", m.Subject, err)
 			return
 		}
 		h(bt)
 	})
+}
+
+// check tells whether the beat is of whom its subject names, which is all that the broker's
+// permissions bind a worker to, and whether its numbers can be reckoned with.
+func (bt *Beat) check(subject, own string) error {
+	if subject != own {
+		return fmt.Errorf("worker %q of app %q speaks on %s: %w", bt.Worker, bt.App, subject, ErrUndecodable)
+	}
+	if err := checkNames("beat", append([]string{bt.App, bt.Worker}, bt.Pools...)...); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrUndecodable)
+	}
+	if bt.Slots < 0 || bt.Slots > MaxSlots || bt.Busy < 0 {
+		return fmt.Errorf("worker %s has %d slots, %d of them busy; 0 to %d can be: %w", bt.Worker, bt.Slots, bt.Busy, MaxSlots, ErrUndecodable)
+	}
+	return nil
 }
 
 // Nudge tells the owner of the shard that rows wait for it; OnNudge hears it. Losing one

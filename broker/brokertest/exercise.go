@@ -333,6 +333,25 @@ func coreMessages(t *testing.T, connect Connect) {
 	e.ok(nc.Publish("beat.shop.w1", []byte("garbage")))
 	e.ok(nc.Publish("ask.5", []byte{1, 7}))
 	e.until("both are counted", func() bool { return e.b.Undecodable() == 2 })
+
+	// So is what speaks for somebody else than its subject, or of impossible numbers.
+	send := func(subject string, data []byte, err error) {
+		e.ok(err)
+		e.ok(nc.Publish(subject, data))
+	}
+	for _, shard := range []uint8{6, 200} {
+		data, err := broker.EncodeAskRequest(&broker.AskRequest{Kind: broker.AskRun, App: "shop", Shard: shard})
+		send("ask.5", data, err)
+	}
+	for _, b := range []broker.Beat{
+		{App: "bank", Worker: "w1"}, {App: "shop", Worker: "w2"}, {App: "shop", Worker: "w1", Slots: -1},
+		{App: "shop", Worker: "w1", Slots: broker.MaxSlots + 1}, {App: "shop", Worker: "w1", Busy: -1}, {App: "shop", Worker: "w1", Pools: []string{"a.b"}},
+	} {
+		data, err := broker.EncodeBeat(&b)
+		send("beat.shop.w1", data, err)
+	}
+	e.until("all are counted", func() bool { return e.b.Undecodable() == 10 })
+	require.Empty(t, beats)
 }
 
 func directed(t *testing.T, connect Connect) {

@@ -75,6 +75,16 @@ func reportsByCursor(t *testing.T, connect Connect) {
 	require.ErrorIs(t, r.err, broker.ErrUndecodable)
 	require.Nil(t, r.batch)
 	require.Equal(t, "garbage", string(r.raw))
+	// So is what speaks for another app than its subject.
+	foreign := batchOf(1)
+	foreign.App = "bank"
+	data, err := broker.EncodeReports(foreign)
+	e.ok(err)
+	_, err = e.raw().Request("report.shop.2", data, 5*time.Second)
+	e.ok(err)
+	r = wait(e, "the foreign report", ch)
+	require.ErrorIs(t, r.err, broker.ErrUndecodable)
+	require.Nil(t, r.batch)
 	stop()
 	e.report(1, 1)
 
@@ -84,7 +94,7 @@ func reportsByCursor(t *testing.T, connect Connect) {
 		all[s] = 20
 	}
 	ch, _ = e.reports(all)
-	for _, want := range []uint64{21, 22, 23} {
+	for _, want := range []uint64{21, 22, 23, 24} {
 		require.Equal(t, want, wait(e, "a report", ch).seq)
 	}
 	e.ok(e.b.PurgeReports(e.ctx, 1, 9))
