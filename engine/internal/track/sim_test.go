@@ -40,6 +40,7 @@ func TestSimulator(t *testing.T) {
 		seconds, err := strconv.Atoi(text)
 		require.NoError(t, err)
 		seed := uint64(time.Now().UnixNano())
+		t.Logf("fresh seeds from %d", seed)
 		for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); seed++ {
 			n, _ := simulate(t, seed)
 			steps += n
