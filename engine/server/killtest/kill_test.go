@@ -169,7 +169,11 @@ func killed(t *testing.T, s setup, n int, seed uint64) {
 	c.trigger("flow", load{Key: "flow-0", N: 300})
 	flows++
 	for i := range n {
-		d.pause(time.Duration(100+d.IntN(1900)) * time.Millisecond)
+		length := time.Duration(100+d.IntN(1900)) * time.Millisecond
+		if d.IntN(4) == 0 { // nearly at once
+			length /= 20
+		}
+		d.pause(length)
 		if each := max(500/n, 1); ones < 500 {
 			wave(min(each+1, 500-ones))
 		}

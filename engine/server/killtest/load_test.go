@@ -62,38 +62,38 @@ func newCallers(w *world) *callers {
 }
 
 func (c *callers) save(name, spec string) {
-	var got api.SaveJobReply
-	_, err := c.call(api.CallSaveJob, api.SaveJobRequest{App: app, Name: name, Spec: json.RawMessage(spec)}, &got, func() *api.Error { return got.Error })
+	_, _, err := call(c.w, api.CallSaveJob, api.SaveJobRequest{App: app, Name: name, Spec: json.RawMessage(spec)}, func(a api.SaveJobReply) *api.Error { return a.Error })
 	require.NoError(c.w.t, err)
 }
 
 // call asks until somebody answers; tries is how often nobody did, in which case it may
 // have happened all the same.
-func (c *callers) call(name string, q, got any, failed func() *api.Error) (tries int, err error) {
+func call[A any](w *world, name string, q any, failed func(A) *api.Error) (got A, tries int, err error) {
 	data, err := json.Marshal(q)
 	if err != nil {
-		return 0, err
+		return got, 0, err
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for ; ; tries++ {
-		ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Second)
-		answer, err := c.w.client.Call(ctx, name, data)
+		var got A
+		ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Second)
+		answer, err := w.client.Call(ctx, name, data)
 		cancel()
 		if err == nil {
-			if err := json.Unmarshal(answer, got); err != nil {
-				return tries, err
+			if err = json.Unmarshal(answer, &got); err != nil {
+				return got, tries, err
 			}
-			e := failed()
+			e := failed(got)
 			if e == nil {
-				return tries, nil
+				return got, tries, nil
 			}
+			err = fmt.Errorf("%s: %s: %s", name, e.Code, e.Message)
 			if e.Code != "unavailable" {
-				return tries, fmt.Errorf("%s: %s: %s", name, e.Code, e.Message)
+				return got, tries, err
 			}
-			err = fmt.Errorf("%s: %s", e.Code, e.Message)
 		}
-		if time.Now().After(deadline) || c.w.t.Context().Err() != nil {
-			return tries, fmt.Errorf("%s is not answered: %w", name, err)
+		if time.Now().After(deadline) || w.t.Context().Err() != nil {
+			return got, tries, fmt.Errorf("nobody answers: %w", err)
 		}
 		wait(50 * time.Millisecond)
 	}
@@ -103,18 +103,18 @@ func (c *callers) call(name string, q, got any, failed func() *api.Error) (tries
 func (c *callers) trigger(job string, p load) {
 	c.wg.Go(func() {
 		var got api.StartReply
-		failed := func() *api.Error { return got.Error }
+		failed := func(a api.StartReply) *api.Error { return a.Error }
 		params, err := json.Marshal(p)
 		tries := 0
 		switch {
 		case err != nil:
 		case job == "flow":
-			tries, err = c.call(api.CallStart, api.StartRequest{
+			got, tries, err = call(c.w, api.CallStart, api.StartRequest{
 				App: app, Document: flow, File: "flow.yaml", Key: p.Key,
 				Params: map[string]json.RawMessage{"key": json.RawMessage(strconv.Quote(p.Key)), "n": json.RawMessage(strconv.FormatInt(p.N, 10))},
-			}, &got, failed)
+			}, failed)
 		default:
-			tries, err = c.call(api.CallTrigger, api.TriggerRequest{App: app, Job: job, Key: p.Key, Params: params}, &got, failed)
+			got, tries, err = call(c.w, api.CallTrigger, api.TriggerRequest{App: app, Job: job, Key: p.Key, Params: params}, failed)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
