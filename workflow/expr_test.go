@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -127,7 +126,7 @@ func TestExpr(t *testing.T) {
 		if text, bad := strings.CutPrefix(want, "error: "); bad {
 			require.ErrorContains(t, err, text, source)
 			var ee *ExprError
-			require.True(t, errors.As(err, &ee), source)
+			require.ErrorAs(t, err, &ee, source)
 			require.Equal(t, source, ee.Expr)
 			continue
 		}

@@ -2,7 +2,6 @@ package track_test
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -80,7 +79,7 @@ func keptSeeds(t *testing.T) (seeds []uint64) {
 			continue
 		}
 		seed, err := strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err, fmt.Sprintf("testdata/seeds.txt: %q", text))
+		require.NoError(t, err, "testdata/seeds.txt: %q", text)
 		seeds = append(seeds, seed)
 	}
 	return seeds
