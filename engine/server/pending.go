@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -82,6 +83,16 @@ func (p *purges) add(e track.Purge, now int64) {
 	}
 }
 
+// again has what due took looked at once more.
+func (p *purges) again(at int64, list ...purge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range list {
+		x.at = at
+		p.list = append(p.list, x)
+	}
+}
+
 // due takes what is to be purged now.
 func (p *purges) due(now int64) []purge {
 	p.mu.Lock()
@@ -109,13 +120,14 @@ func (s *Server) purging(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, p := range s.purges.due(s.now()) {
-			again := s.purgeOnce(ctx, p)
-			if p.left--; p.left > 0 && again {
-				s.purges.mu.Lock()
-				p.at = s.now() + purgePause
-				s.purges.list = append(s.purges.list, p)
-				s.purges.mu.Unlock()
+		due := s.purges.due(s.now())
+		for i, p := range due {
+			if err := s.purgeOnce(ctx, p); errors.Is(err, broker.ErrUnavailable) {
+				s.purges.again(s.now()+purgePause, due[i:]...) // it does not count, and the others would fare no better
+				break
+			}
+			if p.left--; p.left > 0 {
+				s.purges.again(s.now()+purgePause, p)
 			}
 		}
 		s.purgeReports(ctx)
@@ -123,8 +135,7 @@ func (s *Server) purging(ctx context.Context) {
 	}
 }
 
-// purgeOnce reports whether it should be looked at again.
-func (s *Server) purgeOnce(ctx context.Context, p purge) bool {
+func (s *Server) purgeOnce(ctx context.Context, p purge) error {
 	b := s.cfg.Broker
 	var err error
 	if p.Tasks {
@@ -136,7 +147,7 @@ func (s *Server) purgeOnce(ctx context.Context, p purge) bool {
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Debug("purge again later", "instance", p.Instance, "err", err)
 	}
-	return true
+	return err
 }
 
 // purgeReports removes reports up to the committed cursors, a shard at a time.
@@ -148,6 +159,9 @@ func (s *Server) purgeReports(ctx context.Context) {
 	s.purgedAt = now
 	for shard := range s.cursors {
 		cursor := s.cursors[shard].Load()
+		if cursor < s.purgedTo[shard] {
+			s.purgedTo[shard] = 0 // the stream was lost or restored, and counts from there
+		}
 		if cursor <= s.purgedTo[shard] || !s.owned[shard].Load() {
 			continue
 		}
@@ -160,8 +174,9 @@ func (s *Server) purgeReports(ctx context.Context) {
 
 // orders remembers stop orders, to repeat them to a worker whose beat still lists the work.
 type orders struct {
-	mu   sync.Mutex
-	stop map[int64]stopped
+	mu      sync.Mutex
+	stop    map[int64]stopped
+	pruneAt time.Time
 }
 
 type stopped struct {
@@ -170,7 +185,11 @@ type stopped struct {
 	at      time.Time
 }
 
-const ordersKept = 10 * time.Minute
+const (
+	ordersKept  = 10 * time.Minute
+	ordersPrune = time.Minute
+	ordersMost  = 100_000
+)
 
 func (o *orders) add(e track.Order) {
 	if e.Control.Kind != broker.ControlStop {
@@ -182,25 +201,31 @@ func (o *orders) add(e track.Order) {
 		o.stop = map[int64]stopped{}
 	}
 	now := time.Now()
-	if len(o.stop) >= 4096 {
+	if now.After(o.pruneAt) {
+		o.pruneAt = now.Add(ordersPrune)
 		for id, x := range o.stop {
 			if now.Sub(x.at) > ordersKept {
 				delete(o.stop, id)
 			}
 		}
 	}
-	if len(o.stop) < 100_000 {
+	if len(o.stop) < ordersMost {
 		o.stop[e.Control.Instance] = stopped{e.App, e.Control.Attempt, now}
 	}
 }
 
-// missed are the orders that a worker's beat shows it has not heard.
+// missed are the orders that a worker's beat shows it has not heard, one an instance.
 func (o *orders) missed(b *broker.Beat) []broker.Control {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out []broker.Control
+	var said map[int64]bool
 	for _, k := range b.Held {
-		if x, ok := o.stop[k.Instance]; ok && x.app == b.App && k.Attempt <= x.attempt && time.Since(x.at) > time.Second {
+		if x, ok := o.stop[k.Instance]; ok && x.app == b.App && k.Attempt <= x.attempt && time.Since(x.at) > time.Second && !said[k.Instance] {
+			if said == nil {
+				said = map[int64]bool{}
+			}
+			said[k.Instance] = true
 			out = append(out, broker.Control{Kind: broker.ControlStop, Instance: k.Instance, Attempt: x.attempt})
 		}
 	}

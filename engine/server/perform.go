@@ -18,7 +18,15 @@ const (
 	staleAfter = time.Second
 )
 
-var errStale = errors.New("the commit is too long ago")
+var errStale = errors.New("the commit is too long ago, or the shard is not this server's any more")
+
+// mayTell tells whether what was decided for a shard at that epoch may still be said. A
+// server that was frozen wakes up with the answer to its commit in hand and takes it for
+// new: only the lease tells that others have had the time to decide anew.
+func (s *Server) mayTell(shard uint8, epoch int64, committed time.Time) bool {
+	held, ok := s.cluster.Owns(shard)
+	return ok && held.Epoch == epoch && s.cluster.Deciding() && time.Since(committed) <= staleAfter
+}
 
 // perform carries effects out, on the committer's goroutine: callers are woken first, a few
 // messages published at once, the rest left to the publisher.
@@ -50,6 +58,12 @@ func (s *Server) perform(effects []track.Effect, r commit.Result) {
 				e.With = &broker.AskReply{Verdict: broker.VerdictRetry}
 			}
 			e.Reply(e.With)
+		case track.Direct:
+			if c := e.Chunk; !s.mayTell(c.Shard, c.Epoch, r.CommittedAt) {
+				s.inbox.put(item{event: track.Directed{Shard: c.Shard, Key: c.ChunkKey, Worker: e.Worker, Err: errStale}}, false)
+				continue
+			}
+			s.background(func(ctx context.Context) { s.fetchFor(ctx, e) })
 		case track.Order:
 			if err := s.cfg.Broker.Order(e.App, e.Control); err != nil {
 				s.cfg.Log.Warn("an order did not go out; beats will show what still runs", "app", e.App, "instance", e.Control.Instance, "err", err)
@@ -93,7 +107,7 @@ func (s *Server) publishing(ctx context.Context) {
 
 func (s *Server) publish(e track.Publish, committed time.Time) {
 	key, shard := e.Chunk.ChunkKey, e.Chunk.Shard
-	if time.Since(committed) > staleAfter {
+	if !s.mayTell(shard, e.Chunk.Epoch, committed) {
 		s.inbox.put(item{event: track.Unpublished{Shard: shard, Key: key, Err: errStale}}, false)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -229,11 +230,16 @@ func (s *Server) ensureAll(ctx context.Context) error {
 	}
 	for _, w := range s.fleet.Workers("") {
 		app, err := s.cfg.Store.AppByName(ctx, w.Beat.App)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.cfg.Broker.EnsureApp(ctx, app.Name, app.Set, poolsOf(w.Beat))
 		}
-		if err := s.cfg.Broker.EnsureApp(ctx, app.Name, app.Set, poolsOf(w.Beat)); err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, engine.ErrUnavailable), errors.Is(err, broker.ErrUnavailable), ctx.Err() != nil:
 			return err
+		default:
+			// One app's trouble, or a beat of an app that is not here, keeps nothing from the others.
+			s.cfg.Log.Warn("the streams of an app are not as they should be", "app", w.Beat.App, "err", err)
 		}
 	}
 	return nil

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/fanjet/fanjet/broker"
@@ -47,6 +49,7 @@ func (s *Server) drop(shard uint8) {
 	s.owned[shard].Store(false)
 	s.owner.Handle(s.now(), track.Lost{Shard: shard})
 	s.flow.Lost(shard)
+	maps.DeleteFunc(s.nodes, func(_ int64, n nodeRef) bool { return n.shard == shard })
 	s.gens[shard] = 0
 	// What the reader at hand still brings may lie behind the cursor the shard comes back
 	// with: only a reader that began there counts.
@@ -88,20 +91,12 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 	var rows []track.Row
 	var works []flow.Execution
 	for ctx.Err() == nil {
-		read, cancel := context.WithTimeout(ctx, readTimeout)
 		var err error
-		st, err = s.cfg.Store.LoadShard(read, shard.Shard, shard.Owner, shard.Epoch)
-		if err == nil {
-			rows = s.resolveAll(read, st.Instances)
-			works = s.executions(read, st.Workflows, st.Nodes)
-			err = read.Err()
-		}
-		cancel()
-		if err == nil {
+		if st, rows, works, err = s.readShard(ctx, shard); err == nil {
 			break
 		}
+		st = nil
 		if errors.Is(err, engine.ErrFenced) {
-			st = nil
 			break
 		}
 		pause(ctx, retryPause)
@@ -118,6 +113,11 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 			s.flow.Begin(now, e)
 			s.settle()
 		}
+		for _, n := range st.Nodes {
+			if n.Instance != 0 && !n.Status.Terminal() {
+				s.nodes[n.Instance] = nodeRef{n.Workflow, n.Node, shard.Shard}
+			}
+		}
 		for _, c := range st.Commands {
 			s.takeCommand(c)
 		}
@@ -126,6 +126,29 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 		s.owned[shard.Shard].Store(true)
 		s.lookForLeftovers()
 	}}, false)
+}
+
+// loadTimeout bounds what refers to the rows of a shard being read, a few statements for
+// each at worst.
+const loadTimeout = 2 * time.Minute
+
+// readShard reads a shard's state and everything that its rows refer to: all of it or
+// nothing. What would be left out is on its way, and nobody would look for it again.
+func (s *Server) readShard(ctx context.Context, shard engine.Shard) (*engine.ShardState, []track.Row, []flow.Execution, error) {
+	read, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	st, err := s.cfg.Store.LoadShard(read, shard.Shard, shard.Owner, shard.Epoch)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("load shard %d: %w", shard.Shard, err)
+	}
+	look, stop := context.WithTimeout(ctx, loadTimeout)
+	defer stop()
+	rows := s.resolveAll(look, st.Instances)
+	works := s.executions(look, st.Workflows, st.Nodes)
+	if len(rows) < len(st.Instances) || len(works) < len(st.Workflows) {
+		return nil, nil, nil, fmt.Errorf("load shard %d: not all that its rows refer to can be read: %w", shard.Shard, engine.ErrUnavailable)
+	}
+	return st, rows, works, nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

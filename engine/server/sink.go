@@ -47,7 +47,7 @@ func (k sink) Moved(w *engine.WorkflowInstance, n engine.Node) {
 		if n.Status.Terminal() {
 			delete(s.nodes, n.Instance)
 		} else {
-			s.nodes[n.Instance] = nodeRef{w.ID, n.Node}
+			s.nodes[n.Instance] = nodeRef{w.ID, n.Node, w.Shard}
 		}
 	}
 	ev := Event{Kind: EventNode, Workflow: w.ID, Node: n.Node, Instance: n.Instance, Status: n.Status, Error: n.Error}
@@ -68,6 +68,7 @@ func (k sink) Ended(w engine.WorkflowInstance) {
 type nodeRef struct {
 	workflow int64
 	node     string
+	shard    uint8
 }
 
 // progress tells live views of map runs that a Change moves.

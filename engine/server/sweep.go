@@ -26,6 +26,8 @@ func (s *Server) sweeping(ctx context.Context) {
 		s.inbox.put(item{do: func(int64) {
 			st := s.owner.Stats()
 			s.stats.Store(&st)
+			// First what was decided before, so that nothing is told of it ahead of its commit.
+			s.submit(s.owner.Take())
 			s.submit(s.owner.MoveCursors())
 		}}, false)
 		select {
@@ -80,7 +82,9 @@ func (s *Server) look(ctx context.Context) {
 		}
 		for _, c := range cmds {
 			after = c.ID
-			s.inbox.put(item{do: func(int64) { s.takeCommand(c) }}, false)
+			if !s.inbox.put(item{do: func(int64) { s.takeCommand(c) }}, true) {
+				return
+			}
 		}
 		if len(cmds) < sweepPage {
 			return

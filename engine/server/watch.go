@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,7 +117,7 @@ type waits struct {
 }
 
 func (w *waits) wait(id int64) chan struct{} {
-	ch := make(chan struct{}, 1)
+	ch := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.m == nil {
@@ -124,6 +125,17 @@ func (w *waits) wait(id int64) chan struct{} {
 	}
 	w.m[id] = append(w.m[id], ch)
 	return ch
+}
+
+// forget takes back a wait that nobody may ever wake.
+func (w *waits) forget(id int64, ch chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if left := slices.DeleteFunc(w.m[id], func(x chan struct{}) bool { return x == ch }); len(left) > 0 {
+		w.m[id] = left
+	} else {
+		delete(w.m, id)
+	}
 }
 
 func (w *waits) done(id int64) {
@@ -155,8 +167,9 @@ func (s *Server) final(e track.Final) {
 const lookAgain = 250 * time.Millisecond
 
 func waitFor[T any](ctx context.Context, s *Server, id int64, read func(context.Context, int64) (T, error), final func(T) bool) (T, error) {
+	woken := s.waits.wait(id)
+	defer func() { s.waits.forget(id, woken) }()
 	for {
-		woken := s.waits.wait(id)
 		v, err := read(ctx, id)
 		if err != nil || final(v) {
 			return v, err
@@ -164,6 +177,7 @@ func waitFor[T any](ctx context.Context, s *Server, id int64, read func(context.
 		t := time.NewTimer(lookAgain)
 		select {
 		case <-woken:
+			woken = s.waits.wait(id)
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fanjet/fanjet/broker"
+	"github.com/fanjet/fanjet/broker/brokertest"
+	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/cluster"
+	"github.com/fanjet/fanjet/engine/internal/commit"
+	"github.com/fanjet/fanjet/engine/internal/dispatch"
+	"github.com/fanjet/fanjet/engine/internal/track"
+)
+
+// flaky is a store that can be read in part.
+type flaky struct {
+	engine.Store
+	state engine.ShardState
+	app   error // of App and AppByName
+}
+
+func (f *flaky) LoadShard(context.Context, uint8, int16, int64) (*engine.ShardState, error) {
+	st := f.state
+	return &st, nil
+}
+
+func (f *flaky) App(_ context.Context, id int64) (*engine.App, error) {
+	if f.app != nil {
+		return nil, f.app
+	}
+	return &engine.App{ID: id, Name: "test"}, nil
+}
+
+func (f *flaky) AppByName(_ context.Context, name string) (*engine.App, error) {
+	if f.app != nil {
+		return nil, f.app
+	}
+	return &engine.App{ID: 1, Name: name}, nil
+}
+
+func (f *flaky) JobVersion(context.Context, int64, int32) (*engine.Job, error) {
+	return nil, engine.ErrNotFound
+}
+
+func (f *flaky) WorkflowVersion(context.Context, int64, int32) (*engine.WorkflowDef, error) {
+	return nil, engine.ErrNotFound
+}
+
+// What is on its way must be loaded whole: a row that is left out is never looked for again.
+func TestShardIsReadWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	f := &flaky{app: engine.ErrUnavailable}
+	s := &Server{cfg: Config{Store: f}, caches: newCaches()}
+	f.state.Instances = []engine.Instance{{ID: 1, App: 1, Job: 2, Status: engine.StatusRunning, Attempt: 1}}
+	_, _, _, err := s.readShard(t.Context(), engine.Shard{})
+	require.ErrorIs(t, err, engine.ErrUnavailable)
+	f.state = engine.ShardState{Workflows: []engine.WorkflowInstance{{ID: 3, App: 1, Workflow: 4, Version: 1, Status: engine.StatusRunning}}}
+	_, _, _, err = s.readShard(t.Context(), engine.Shard{})
+	require.ErrorIs(t, err, engine.ErrUnavailable)
+
+	// What is gone is loaded, with the reason why it cannot run.
+	f.app = nil
+	f.state.Instances = []engine.Instance{{ID: 1, App: 1, Job: 2, Status: engine.StatusRunning, Attempt: 1}}
+	st, rows, works, err := s.readShard(t.Context(), engine.Shard{})
+	require.NoError(t, err)
+	require.Len(t, st.Instances, 1)
+	require.Len(t, rows, 1)
+	require.ErrorIs(t, rows[0].Err, engine.ErrNotFound)
+	require.Len(t, works, 1)
+	require.ErrorIs(t, works[0].Err, engine.ErrNotFound)
+}
+
+// A server that was frozen in the middle of a commit wakes up with the answer and takes it
+// for new. Without the lease nothing is said of it.
+func TestNothingIsSaidWithoutTheLease(t *testing.T) {
+	t.Parallel()
+	s := &Server{inbox: newInbox(), cluster: cluster.New(cluster.Config{}, nil, nil)}
+	c := &broker.Chunk{ChunkKey: broker.ChunkKey{Instance: 7, Attempt: 1}, Shard: 3, Epoch: 2}
+	s.perform([]track.Effect{track.Publish{Chunk: c}, track.Direct{Worker: "w", Chunk: c}}, commit.Result{CommittedAt: time.Now()})
+	got := s.inbox.take()
+	require.Len(t, got, 2)
+	require.Equal(t, track.Unpublished{Shard: 3, Key: c.ChunkKey, Err: errStale}, got[0].event)
+	require.Equal(t, track.Directed{Shard: 3, Key: c.ChunkKey, Worker: "w", Err: errStale}, got[1].event)
+}
+
+func TestReportsArePurgedAfterTheStreamWasLost(t *testing.T) {
+	t.Parallel()
+	s := &Server{cfg: Config{Broker: brokertest.Run(t).Broker(t, broker.Config{})}, purgeEvery: -1, cluster: cluster.New(cluster.Config{}, nil, nil)}
+	require.NoError(t, s.cfg.Broker.EnsureReports(t.Context()))
+	s.owned[5].Store(true)
+	s.purgedTo[5] = 1000 // of the stream that was lost
+	s.cursors[5].Store(7)
+	s.purgeReports(t.Context())
+	require.EqualValues(t, 7, s.purgedTo[5])
+}
+
+// A purge that the broker could not take is made up for when it is back.
+func TestPurgeThatFailedDoesNotCount(t *testing.T) {
+	t.Parallel()
+	up := brokertest.Run(t)
+	s := &Server{cfg: Config{Broker: up.Broker(t, broker.Config{}), Log: slog.New(slog.DiscardHandler)}}
+	up.Kill()
+	err := s.purgeOnce(t.Context(), purge{Purge: track.Purge{App: "test", Instance: 7, Tasks: true}})
+	require.ErrorIs(t, err, broker.ErrUnavailable)
+	s.purges.add(track.Purge{App: "test", Instance: 7, Tasks: true}, 1)
+	due := s.purges.due(1)
+	require.Len(t, due, 1)
+	s.purges.again(5, due...)
+	require.Empty(t, s.purges.due(4))
+	require.Equal(t, purgeTimes, s.purges.due(5)[0].left)
+}
+
+// One app's trouble must not keep the streams of the others, nor the recovery, waiting.
+func TestStreamsOfOthersAreMade(t *testing.T) {
+	t.Parallel()
+	f := &flaky{app: engine.ErrNotFound}
+	s := &Server{
+		cfg:   Config{Store: f, Broker: brokertest.Run(t).Broker(t, broker.Config{}), Log: slog.New(slog.DiscardHandler)},
+		fleet: dispatch.NewFleet(0),
+	}
+	s.fleet.Observe(1, &broker.Beat{App: "stray", Worker: "w", Incarnation: 1, Slots: 1})
+	require.NoError(t, s.ensureAll(t.Context()))
+	f.app = engine.ErrUnavailable
+	require.ErrorIs(t, s.ensureAll(t.Context()), engine.ErrUnavailable)
+}
+
+func TestMissedOrderIsRepeatedOnceForAnInstance(t *testing.T) {
+	t.Parallel()
+	var o orders
+	o.add(track.Order{App: "a", Control: broker.Control{Kind: broker.ControlStop, Instance: 7, Attempt: 2}})
+	o.stop[7] = stopped{"a", 2, time.Now().Add(-time.Minute)}
+	held := []broker.ChunkKey{{Instance: 7, Attempt: 2, Chunk: 1}, {Instance: 7, Attempt: 2, Chunk: 2}, {Instance: 7, Attempt: 3}, {Instance: 8, Attempt: 1}}
+	require.Equal(t, []broker.Control{{Kind: broker.ControlStop, Instance: 7, Attempt: 2}}, o.missed(&broker.Beat{App: "a", Held: held}))
+	require.Empty(t, o.missed(&broker.Beat{App: "b", Held: held}))
+}
+
+// Waiting for what another server owns wakes nobody here and must leave nothing behind.
+func TestWaitLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	s := &Server{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	looks := 0
+	_, err := waitFor(ctx, s, 7, func(context.Context, int64) (int, error) {
+		require.Len(t, s.waits.m[7], 1)
+		switch looks++; looks {
+		case 2:
+			s.waits.done(7)
+		case 4:
+			cancel(enough)
+		default:
+		}
+		return 0, nil
+	}, func(int) bool { return false })
+	require.ErrorIs(t, err, enough)
+	require.Empty(t, s.waits.m)
+}
