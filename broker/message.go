@@ -303,6 +303,7 @@ const (
 	ControlStop  ControlKind = iota + 1 // stop Instance up to and including Attempt
 	ControlDrain                        // the named worker drains
 	ControlEpoch                        // shard Shard is now of epoch Epoch
+	ControlDrop                         // the named worker lets Chunk go: another one has it, or it is finished
 )
 
 // Control is an order to the workers of an app.
@@ -313,6 +314,7 @@ type Control struct {
 	Worker   string
 	Shard    uint8
 	Epoch    int64
+	Chunk    ChunkKey
 }
 
 // LogBatch is lines of one task's log.

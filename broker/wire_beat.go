@@ -150,6 +150,7 @@ func EncodeControl(c *Control) ([]byte, error) {
 	w.string(c.Worker)
 	w.byte(c.Shard)
 	w.varint(c.Epoch)
+	w.key(&c.Chunk)
 	return w.done()
 }
 
@@ -166,6 +167,7 @@ func DecodeControl(b []byte) (Control, error) {
 	c.Worker = r.string()
 	c.Shard = r.byte()
 	c.Epoch = r.varint()
+	r.key(&c.Chunk)
 	if err := r.end("order"); err != nil {
 		return Control{}, err
 	}

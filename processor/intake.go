@@ -221,6 +221,14 @@ func (w *Worker) onControl(o broker.Control) {
 			default:
 			}
 		}
+	case broker.ControlDrop:
+		w.mu.Lock()
+		r := w.held[o.Chunk]
+		w.mu.Unlock()
+		if o.Worker == w.cfg.Name && r != nil {
+			w.count.stopped.Add(1)
+			r.stop(ErrStopped)
+		}
 	case broker.ControlEpoch:
 		w.mu.Lock()
 		w.sawEpoch(o.Shard, o.Epoch)

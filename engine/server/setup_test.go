@@ -29,9 +29,19 @@ type world struct {
 	server *server.Server
 	ctx    context.Context
 	stop   func()
+	// stopServer stops the server and leaves the store open.
+	stopServer func()
 }
 
 func newWorld(t testing.TB, url string) *world {
+	t.Helper()
+	return newWorldWith(t, url, server.Config{})
+}
+
+// quick are settings under which the dead are found out in well under a second.
+var quick = server.Config{AckWait: 500 * time.Millisecond, BeatEvery: 100 * time.Millisecond, Lease: time.Second, Silent: 2 * time.Second}
+
+func newWorldWith(t testing.TB, url string, c server.Config) *world {
 	t.Helper()
 	if url == "" {
 		url = "sqlite:" + filepath.Join(t.TempDir(), "fanjet.db")
@@ -41,19 +51,25 @@ func newWorld(t testing.TB, url string) *world {
 	db, err := storage.Open(ctx, storage.Config{URL: url, Logger: brokertest.Quiet()})
 	require.NoError(t, err)
 	w.store = db
-	b := w.broker.Broker(t, broker.Config{})
-	w.server, err = server.New(server.Config{Store: db, Broker: b, Log: brokertest.Quiet()})
+	c.Broker = w.broker.Broker(t, broker.Config{AckWait: c.AckWait})
+	if c.Store == nil {
+		c.Store = db
+	}
+	if c.Log == nil {
+		c.Log = brokertest.Quiet()
+	}
+	w.server, err = server.New(c)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Run(ctx) }()
-	var once sync.Once
-	w.stop = func() {
-		once.Do(func() {
-			cancel()
-			require.NoError(t, <-ended)
-			require.NoError(t, db.Close())
-		})
-	}
+	w.stopServer = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	w.stop = sync.OnceFunc(func() {
+		w.stopServer()
+		require.NoError(t, db.Close())
+	})
 	t.Cleanup(w.stop)
 	select {
 	case <-w.server.Ready():
@@ -75,7 +91,13 @@ func (w *world) workerWith(c processor.Config, register func(*processor.Worker))
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	name := c.Name
-	c.App, c.URL, c.Logger = "test", w.broker.URL(), brokertest.Quiet()
+	if c.App == "" {
+		c.App = "test"
+	}
+	if c.URL == "" {
+		c.URL = w.broker.URL()
+	}
+	c.Logger = brokertest.Quiet()
 	p := processor.NewWorker(c)
 	register(p)
 	ended := make(chan error, 1)
@@ -84,7 +106,7 @@ func (w *world) workerWith(c processor.Config, register func(*processor.Worker))
 	stop = func() { once.Do(func() { cancel(); require.NoError(w.t, <-ended) }) }
 	w.t.Cleanup(stop)
 	require.Eventually(w.t, func() bool {
-		for _, b := range w.server.Workers("test") {
+		for _, b := range w.server.Workers(c.App) {
 			if b.Worker == name {
 				return true
 			}

@@ -112,6 +112,8 @@ func (s *Server) beat(b *broker.Beat) {
 		if news.New || news.Restarted || news.Changed || news.Draining || len(news.Gone) > 0 {
 			s.owner.Handle(now, track.WorkerNews{App: b.App})
 		}
+		s.checkSkew(b)
+		s.lookForStrays(b)
 		for _, c := range s.orders.missed(b) {
 			s.background(func(context.Context) {
 				if err := s.cfg.Broker.Order(b.App, c); err != nil {
@@ -127,6 +129,8 @@ func (s *Server) expire() {
 	s.inbox.put(item{do: func(now int64) {
 		for _, d := range s.fleet.Expire(s.mono(), s.cfg.Broker.Connected()) {
 			s.cfg.Log.Warn("worker lost", "app", d.App, "worker", d.Worker)
+			delete(s.strays, workerName{d.App, d.Worker})
+			delete(s.skewed, workerName{d.App, d.Worker})
 			s.owner.Handle(now, track.WorkerDead{App: d.App, Worker: d.Worker, Incarnation: d.Incarnation})
 		}
 	}}, false)
