@@ -188,6 +188,9 @@ func (o *Owner) send(in *inst, c *chunk) {
 	} else if c.phase == phaseRoot {
 		task.Checkpoint = in.checkpoint
 	}
+	if c.phase == phaseRoot {
+		task.Item = in.Items // a list that the worker emits itself
+	}
 	msg := o.message(in, c, []broker.Task{task})
 	if c.phase == phaseShare {
 		msg.ShardTotal = int32(in.bc.total())

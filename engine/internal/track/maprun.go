@@ -494,6 +494,8 @@ func (o *Owner) runOver(r *run) {
 		c := o.newChunk(in, phaseReduce, chunkReduce+int64(r.reduceAttempt), 0)
 		c.attempt = r.reduceAttempt
 		o.send(in, c)
+	case in.Items != nil:
+		o.finish(in, engine.StatusSucceeded, fmt.Appendf(nil, `{"total":%d,"succeeded":%d,"failed":%d}`, total, total-failed, failed), "")
 	default:
 		o.finish(in, engine.StatusSucceeded, in.Result, "")
 	}

@@ -26,7 +26,7 @@ func TestSimulator(t *testing.T) {
 	}
 	t.Parallel()
 	seeds := keptSeeds(t)
-	for s := range uint64(40) {
+	for s := range uint64(25) {
 		seeds = append(seeds, s)
 	}
 	steps := int64(0)

@@ -27,8 +27,9 @@ type job struct {
 	want   engine.Status
 	stop   bool // somebody stops it
 	begun  map[string]int
-	died   map[string]int // runs that died with their worker
-	done   map[string]int // executions that succeeded
+	died   map[string]int   // runs that died with their worker
+	done   map[string]int   // executions that succeeded
+	told   map[string]int64 // when a success was first reported
 	// maxState is the largest stored state of its map run.
 	maxState int
 }
@@ -107,7 +108,7 @@ func (w *world) makeWork() {
 
 // tree plans the items of a map: leaves are "v:<value>:<failures>", inner ones "m:<n>:<value>".
 func (w *world) tree(j *job) {
-	for range w.rng.IntN(120) {
+	for range w.rng.IntN([]int{10, 120, 700}[w.rng.IntN(3)]) {
 		v := w.between(1, 1000)
 		switch w.rng.IntN(20) {
 		case 0:
@@ -129,7 +130,7 @@ func (w *world) tree(j *job) {
 
 func (w *world) add(jobID int64, kind string) *job {
 	w.nextID++
-	j := &job{kind: kind, want: engine.StatusSucceeded, begun: map[string]int{}, died: map[string]int{}, done: map[string]int{}}
+	j := &job{kind: kind, want: engine.StatusSucceeded, begun: map[string]int{}, died: map[string]int{}, done: map[string]int{}, told: map[string]int64{}}
 	id := w.nextID
 	w.work[id] = j
 	j.in = engine.Instance{ID: id, App: w.app.ID, Job: jobID, JobVersion: 1, Status: engine.StatusWaiting, Reason: engine.ReasonDue,
@@ -219,15 +220,32 @@ func (w *world) current(r *simRun) bool {
 // whole tells whether a report without numbers may be sent for the chunk.
 func (w *world) whole(r *simRun) bool { return r.next == len(r.c.Tasks) && w.chance(0.8) }
 
-func (w *world) began(r *simRun, t *broker.Task) {
+func (w *world) began(x *simWorker, r *simRun, t *broker.Task) {
 	j := w.work[r.c.Instance]
 	k := runKey(r.c, t.Number)
 	j.begun[k]++
+	if at, ok := j.told[k]; ok && r.skip != nil && at < r.putAt && !w.faults.lossy {
+		w.fail("instance %d: task %s was given to %s after its success had been reported", r.c.Instance, k, x.name)
+	}
 	if w.harmed == 0 && j.done[k] > 0 && r.c.Phase != broker.PhaseReduce {
 		w.fail("instance %d: task %s ran again after it had succeeded, and nothing had gone wrong", r.c.Instance, k)
 	}
 	if w.harmed == 0 && j.begun[k] > int(t.Attempt) && !strings.HasPrefix(string(t.Item), "m") {
 		w.fail("instance %d: task %s ran %d times for attempt %d, and nothing had gone wrong", r.c.Instance, k, j.begun[k], t.Attempt)
+	}
+}
+
+// reported notes successes that the reports stream holds.
+func (w *world) reported(rep *broker.Report) {
+	j := w.work[rep.Instance]
+	if rep.Kind != broker.ReportSucceeded || j == nil || rep.Phase == broker.PhaseSub && w.specs[j.in.Job].Mode == workflow.MapReduce {
+		return // values may be refused
+	}
+	for _, n := range rep.Numbers {
+		k := fmt.Sprintf("%d/%d/%d", rep.Attempt, rep.Phase, n)
+		if _, ok := j.told[k]; !ok {
+			j.told[k] = w.now
+		}
 	}
 }
 

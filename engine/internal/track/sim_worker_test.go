@@ -41,6 +41,7 @@ type simRun struct {
 	stopped bool
 	skip    map[int64]bool
 	next    int
+	putAt   int64   // when it was asked whether it may run
 	end     int     // tasks from here on were given back
 	done    []int64 // finished and not yet reported
 	values  [][]byte
@@ -210,6 +211,7 @@ func (x *simWorker) put(q *broker.AskRequest, r *simRun, then func(*broker.AskRe
 }
 
 func (x *simWorker) ask(r *simRun) {
+	r.putAt = x.w.now
 	x.put(x.question(r, broker.AskRun, 0), r, func(a *broker.AskReply) {
 		switch {
 		case !r.asking:
@@ -292,6 +294,7 @@ func (x *simWorker) flush() {
 	}
 	x.out = rest
 	for _, rep := range b.Reports {
+		x.w.reported(&rep)
 		x.w.about(rep.Instance, "%s reports %s kind %d numbers %v result %d emitted %d error %s", x.name, keyOf(rep.ChunkKey), rep.Kind, rep.Numbers, rep.ResultSeq, rep.Emitted, rep.Error.Message)
 	}
 	for _, f := range done {
@@ -345,8 +348,8 @@ func (x *simWorker) step(r *simRun) {
 			x.send(r, rep)
 		}
 	}
-	x.w.began(r, t)
-	ms := x.w.between(1, 40)
+	x.w.began(x, r, t)
+	ms := x.w.between(1, x.w.pace)
 	if x.w.chance(0.01) {
 		ms = x.w.between(1000, 12000)
 	}

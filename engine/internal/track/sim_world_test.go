@@ -42,6 +42,7 @@ type world struct {
 	trace   []string
 	failed  error
 	nextID  int64
+	pace    int64 // the longest of usual tasks, ms
 	watch   int64 // the instance of which everything is noted
 	app     *track.App
 	harmed  int64 // faults that happened
@@ -116,6 +117,7 @@ func newWorld(seed uint64) (*world, error) {
 	for i := range w.faults.workers {
 		w.workers = append(w.workers, newSimWorker(w, fmt.Sprintf("worker%d", i)))
 	}
+	w.pace = []int64{5, 40, 150}[w.rng.IntN(3)]
 	w.makeWork()
 	return w, nil
 }
@@ -209,7 +211,7 @@ func (w *world) trouble() {
 	if w.calm {
 		return
 	}
-	w.after(w.between(300, 3000), w.trouble)
+	w.after(w.between(200, 2000), w.trouble)
 	p := w.faults
 	switch w.rng.IntN(6) {
 	case 0:
