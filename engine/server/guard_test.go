@@ -44,6 +44,10 @@ func (f *flaky) AppByName(_ context.Context, name string) (*engine.App, error) {
 	return &engine.App{ID: 1, Name: name}, nil
 }
 
+func (f *flaky) Instance(context.Context, int64) (*engine.Instance, error) {
+	return nil, f.app
+}
+
 func (f *flaky) JobVersion(context.Context, int64, int32) (*engine.Job, error) {
 	return nil, engine.ErrNotFound
 }
@@ -160,4 +164,55 @@ func TestWaitLeavesNothingBehind(t *testing.T) {
 	}, func(int) bool { return false })
 	require.ErrorIs(t, err, enough)
 	require.Empty(t, s.waits.m)
+}
+
+// What is due must come due after the database's clock was put back an hour, and nothing
+// may see the time go back.
+func TestClockPutBackRunsOn(t *testing.T) {
+	t.Parallel()
+	var c clock
+	require.EqualValues(t, 5_000_000, c.at(5_000_000, 100))
+	require.EqualValues(t, 5_001_000, c.at(5_001_000, 1_100))
+	const back = 3_600_000
+	last := int64(5_001_000)
+	for mono := int64(1_101); mono <= 21_100; mono++ {
+		got := c.at(5_001_000-back+mono-1_100, mono)
+		require.GreaterOrEqual(t, got, last)
+		last = got
+	}
+	require.EqualValues(t, 5_001_000+10_000, last, "half the speed")
+	require.EqualValues(t, 6_000_000, c.at(6_000_000, 30_000), "the database's clock has caught up")
+	require.EqualValues(t, 6_000_000, c.at(5_999_999, 29_000))
+}
+
+// Reports that pile up wait outside once those inside are many bytes.
+func TestInboxIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	b := newInbox()
+	require.True(t, b.put(item{bytes: inboxBytes}, true))
+	require.True(t, b.put(item{}, false), "the loop's own never wait")
+	put := make(chan bool, 1)
+	go func() { put <- b.put(item{bytes: 1}, true) }()
+	seen := len(b.take())
+	require.True(t, <-put)
+	require.Equal(t, 3, seen+len(b.take()))
+	require.True(t, b.put(item{bytes: inboxBytes}, true))
+	go func() { put <- b.put(item{bytes: 1}, true) }()
+	b.close()
+	require.False(t, <-put)
+}
+
+// A node that its workflow stops is stopped, even if its row cannot be read at once.
+func TestStopOfANodeOutlivesAFailedRead(t *testing.T) {
+	t.Parallel()
+	s := &Server{cfg: Config{Store: &flaky{app: engine.ErrUnavailable}}, inbox: newInbox(), ctx: t.Context()}
+	own := engine.Command{Kind: engine.CommandStop, Target: 7}
+	s.fetchFor(t.Context(), track.Load{ID: 7, Command: own})
+	got := s.inbox.take()
+	require.Len(t, got, 1)
+	require.Equal(t, track.Command{Command: own}, got[0].event)
+	// One that is stored is read again by the sweep.
+	own.ID = 5
+	s.fetchFor(t.Context(), track.Load{ID: 7, Command: own})
+	require.Empty(t, s.inbox.take())
 }

@@ -11,6 +11,7 @@ import (
 type item struct {
 	event track.Event
 	do    func(now int64)
+	bytes int // of a message that it holds, if it is one of many
 }
 
 // inbox is what waits for the loop. Whoever brings much waits for room; what the loop's own
@@ -19,12 +20,18 @@ type inbox struct {
 	mu     sync.Mutex
 	room   *sync.Cond
 	items  []item
+	bytes  int // of items
 	spare  []item
 	wake   chan struct{}
 	closed bool
 }
 
-const inboxRoom = 8192
+// What may wait before whoever waits for room does: items, and bytes of messages. The
+// reports that pile up while no server is there are many, and may be large.
+const (
+	inboxRoom  = 8192
+	inboxBytes = 16 << 20
+)
 
 func newInbox() *inbox {
 	b := &inbox{wake: make(chan struct{}, 1)}
@@ -35,12 +42,13 @@ func newInbox() *inbox {
 // put adds an item; with wait it blocks while the inbox is full. False: the loop is gone.
 func (b *inbox) put(it item, wait bool) bool {
 	b.mu.Lock()
-	for wait && len(b.items) >= inboxRoom && !b.closed {
+	for wait && (len(b.items) >= inboxRoom || b.bytes >= inboxBytes) && !b.closed {
 		b.room.Wait()
 	}
 	closed := b.closed
 	if !closed {
 		b.items = append(b.items, it)
+		b.bytes += it.bytes
 	}
 	b.mu.Unlock()
 	if closed {
@@ -58,7 +66,7 @@ func (b *inbox) take() []item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.spare)
-	b.items, b.spare = b.spare[:0], b.items
+	b.items, b.spare, b.bytes = b.spare[:0], b.items, 0
 	b.room.Broadcast()
 	return b.spare
 }

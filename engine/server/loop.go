@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
@@ -38,7 +39,28 @@ func (s *Server) loop(ctx context.Context) {
 	}
 }
 
-func (s *Server) now() int64 { return s.cluster.Now() }
+func (s *Server) now() int64 { return s.clock.at(s.cluster.Now(), s.mono()) }
+
+// clock never goes back: what is due at a moment that has been must not wait for it to come
+// again. When the database's clock is put back, it runs at half the speed until that has
+// caught up.
+type clock struct {
+	mu         sync.Mutex
+	last, mono int64
+}
+
+// at is the time, ms, when the database's is now and the monotonic one mono.
+func (c *clock) at(now, mono int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now >= c.last {
+		c.last, c.mono = now, mono
+	} else if half := (mono - c.mono) / 2; half > 0 {
+		c.last += half
+		c.mono += 2 * half
+	}
+	return c.last
+}
 
 func (s *Server) handle(ev track.Event) { s.owner.Handle(s.now(), ev) }
 

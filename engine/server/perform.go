@@ -158,7 +158,11 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 	case track.Load:
 		row, err := s.loadRow(ctx, e.ID)
 		if err != nil && !errors.Is(err, engine.ErrNotFound) {
-			return // the command is still there and is read again
+			if e.Command.ID == 0 { // a workflow's own: it is stored nowhere
+				pause(s.ctx, retryPause)
+				answer(track.Command{Command: e.Command})
+			}
+			return // a stored one is still there and is read again
 		}
 		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
 	case track.LoadLate:

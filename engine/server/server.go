@@ -28,6 +28,7 @@ type Server struct {
 	fleet   *dispatch.Fleet
 	caches  caches
 	start   time.Time
+	clock   clock
 
 	ctx       context.Context // of everything that serves; set by Run
 	work      sync.WaitGroup

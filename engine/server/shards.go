@@ -257,7 +257,7 @@ func (s *Server) startReading(ctx context.Context, gen int64, cursors map[uint8]
 			if batch == nil {
 				ev.Raw = append([]byte(nil), raw...)
 			}
-			s.inbox.put(item{do: func(now int64) {
+			s.inbox.put(item{bytes: len(raw), do: func(now int64) {
 				if s.reading[shard] == gen {
 					s.owner.Handle(now, ev)
 				}
