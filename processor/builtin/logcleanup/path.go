@@ -26,7 +26,7 @@ func checkPath(p string) error {
 		return errors.New("it is empty; write the folder in full, such as /var/log/shop")
 	case strings.ContainsRune(p, 0):
 		return errors.New("it has a NUL byte")
-	case strings.ContainsAny(p, "$%`"):
+	case strings.ContainsAny(p, "$`") || strings.Count(p, "%") > 1:
 		return fmt.Errorf("%q: variables are not expanded, since an unset one would change the folder; write it in full", p)
 	case p[0] == '~':
 		return fmt.Errorf("%q: ~ is not expanded; write the folder in full", p)

@@ -37,7 +37,7 @@ func dangling(d *dir, name string) (bool, error) {
 func space(d *dir) (free, total int64, err error) {
 	var st unix.Statfs_t
 	err = d.control(func(fd int) error { return unix.Fstatfs(fd, &st) })
-	block := int64(st.Bsize)                                          //nolint:unconvert // of another type on another system
+	block := int64(st.Bsize)                                       //nolint:unconvert // of another type on another system
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, err //nolint:unconvert // of another type on another system
 }
 
