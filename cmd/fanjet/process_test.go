@@ -277,6 +277,21 @@ func TestRun_Interrupted(t *testing.T) {
 	p.requireClean()
 }
 
+// A worker that ignores SIGTERM is killed with its group, at once after a second signal.
+func TestRun_InterruptedTwice(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	p := start(t, "run", "testdata/good.yaml", "--param", "limit=3", "--worker", "trap '' TERM; sleep 1000 & echo $! > "+pid+"; wait")
+	p.until(`no worker of app demo is there yet`)
+	p.signal(os.Interrupt)
+	p.until(`stopping: interrupted`)
+	p.signal(os.Interrupt)
+	_, errs, code := p.wait()
+	require.Equal(t, exitInterrupted, code, errs)
+	requireGone(t, pid)
+	p.requireClean()
+}
+
 // TestServer runs server, worker and run as three processes.
 func TestServer(t *testing.T) {
 	t.Parallel()
