@@ -167,7 +167,7 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
 	case track.LoadLate:
 		row, err := s.loadRow(ctx, e.ID)
-		if err == nil && row.Instance.Attempt == e.Attempt {
+		if err == nil && row.Instance.Attempt == e.Attempt && row.Instance.Shard == e.Shard && row.App != nil && row.App.Name == e.App {
 			answer(track.LateLoaded{Row: row, Result: e.Result})
 		}
 	default:

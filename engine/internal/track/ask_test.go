@@ -322,7 +322,7 @@ func TestMoveCursorsWaitsForTheRows(t *testing.T) {
 	r := newRig(t)
 	r.trigger(1, workflow.Spec{})
 	c := r.sent(1, root, 0)
-	r.o.Handle(r.now, track.Reported{Shard: rigShard, Seq: 5, Batch: &broker.ReportBatch{Worker: "a", Incarnation: 1, Reports: []broker.Report{started(c)}}})
+	r.o.Handle(r.now, track.Reported{Shard: rigShard, Seq: 5, Batch: &broker.ReportBatch{App: "acme", Worker: "a", Incarnation: 1, Reports: []broker.Report{started(c)}}})
 	require.Empty(t, r.o.MoveCursors().Changes)
 	require.Len(t, r.o.Take().Changes, 1)
 }

@@ -87,9 +87,12 @@ type (
 		ID      int64
 		Command engine.Command
 	}
-	// LoadLate reads an instance whose result came late; LateLoaded comes back.
+	// LoadLate reads an instance whose result came late; LateLoaded comes back, if it is of
+	// that app and shard.
 	LoadLate struct {
 		ID      int64
+		App     string
+		Shard   uint8
 		Attempt int32
 		Result  []byte
 	}

@@ -1,6 +1,7 @@
 package track
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -336,6 +337,10 @@ func (o *Owner) staged(e Staged) {
 		}
 	}
 	switch {
+	case errors.Is(e.Err, broker.ErrUndecodable) && len(r.buf) == 0:
+		// It will not get better by reading it again.
+		o.failAttempt(in, engine.StatusFailed, "the stage holds what cannot be read: "+e.Err.Error(), false, 0)
+		return
 	case e.Err != nil: // the sweep reads on
 	case len(r.buf) == 0 && !r.more:
 		o.missing(r)

@@ -24,7 +24,7 @@ func (o *Owner) reported(e Reported) {
 	} else {
 		who := Target{e.Batch.Worker, e.Batch.Incarnation}
 		for i := range e.Batch.Reports {
-			o.report(who, &e.Batch.Reports[i])
+			o.report(sh, e.Batch.App, who, &e.Batch.Reports[i])
 		}
 	}
 	o.caughtUp(sh)
@@ -52,11 +52,17 @@ func (o *Owner) resetCursor(e CursorReset) {
 	o.caughtUp(sh)
 }
 
-// report takes in one thing that a worker says.
-func (o *Owner) report(who Target, r *broker.Report) {
+// report takes in one thing that a worker of the app says in the reports of the shard. It
+// can tell of nothing else: another app's instances are not its own, and what moves another
+// shard must move that one's cursor.
+func (o *Owner) report(sh *shard, app string, who Target, r *broker.Report) {
 	in := o.insts[r.Instance]
+	if in != nil && (in.sh != sh || in.app.Name != app) {
+		o.stats.Stale++
+		return
+	}
 	if in == nil || in.Attempt != r.Attempt {
-		o.stale(r)
+		o.stale(sh, app, r)
 		return
 	}
 	in.heard = o.now
@@ -71,6 +77,10 @@ func (o *Owner) report(who Target, r *broker.Report) {
 		}
 	}
 	c := in.chunks[r.Chunk]
+	if c != nil && c.phase != r.Phase {
+		o.stats.Stale++
+		return
+	}
 	switch r.Kind {
 	case broker.ReportStarted:
 		if c == nil || c.holder.Worker != "" && c.holder.Worker != who.Worker && o.holds(in, c) {
@@ -112,14 +122,14 @@ func (o *Owner) touchLog(in *inst) {
 
 // stale is a report about something that has moved on: a no-op, but a late success of the
 // whole instance is kept.
-func (o *Owner) stale(r *broker.Report) {
+func (o *Owner) stale(sh *shard, app string, r *broker.Report) {
 	o.stats.Stale++
 	if r.Kind != broker.ReportSucceeded {
 		return
 	}
 	switch r.Phase {
 	case phaseRoot, phaseReduce, phasePost:
-		o.after(LoadLate{ID: r.Instance, Attempt: r.Attempt, Result: r.Result})
+		o.after(LoadLate{ID: r.Instance, App: app, Shard: sh.id, Attempt: r.Attempt, Result: r.Result})
 	default:
 	}
 }

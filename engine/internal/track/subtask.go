@@ -1,6 +1,7 @@
 package track
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -56,7 +57,9 @@ func (o *Owner) subSucceeded(in *inst, c *chunk, who Target, rep *broker.Report)
 		r.accepted.Add(rep.ResultSeq)
 	}
 	for _, n := range open {
-		r.finished.Add(uint32(n))
+		if !r.finished.CheckedAdd(uint32(n)) {
+			continue // named twice
+		}
 		o.settle(in, c, n)
 		if t := in.tasks[taskKey(in, phaseSub, n)]; t != nil {
 			if t.Status == engine.TaskWaiting && t.NextTryAt > 0 {
@@ -155,6 +158,8 @@ func (o *Owner) refeed(in *inst, c *chunk, ns []int64) {
 		return // whoever has them now will report
 	}
 	ns = slices.DeleteFunc(slices.Clone(ns), func(n int64) bool { return !c.has(n) })
+	slices.Sort(ns)
+	ns = slices.Compact(ns)
 	for len(ns) > 0 {
 		k := 1
 		for k < len(ns) && ns[k] == ns[0]+int64(k) {
@@ -318,7 +323,7 @@ func (o *Owner) restaged(e Restaged) {
 		if in.chunks[c.key.Chunk] != c || !c.unsent || c.holder.Worker != "" {
 			continue
 		}
-		if e.Err != nil {
+		if e.Err != nil && !errors.Is(e.Err, broker.ErrUndecodable) {
 			o.resendLater(in, c, 500)
 			continue
 		}
