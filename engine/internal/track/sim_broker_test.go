@@ -81,7 +81,7 @@ func (b *fakeBroker) pull() (*taskMsg, int64) {
 
 // ack is accepted from whoever had the message once, as JetStream does.
 func (b *fakeBroker) ack(m *taskMsg) {
-	if b.up {
+	if b.up && !(b.w.faults.dropCore && !b.w.calm && b.w.chance(0.1)) { // acks may be lost
 		b.tasks = slices.DeleteFunc(b.tasks, func(x *taskMsg) bool { return x == m })
 	}
 }

@@ -218,7 +218,11 @@ func (s *simServer) pump(shard uint8) {
 	if !s.alive || !s.owner.Owns(shard) {
 		return
 	}
-	s.later(s.w.between(0, 4), func() {
+	late := int64(4)
+	if s.w.faults.slow && !s.w.calm {
+		late = 200
+	}
+	s.later(s.w.between(0, late), func() {
 		if !s.w.broker.up || !s.owner.Owns(shard) {
 			return
 		}

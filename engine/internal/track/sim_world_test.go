@@ -53,6 +53,7 @@ type plan struct {
 	servers, workers                          int
 	killServer, killWorker, freeze, broker    bool
 	lossy, unknown, dropCore, poison, refusal bool
+	slow                                      bool // reports are read slowly
 }
 
 type simEvent struct {
@@ -107,7 +108,7 @@ func newWorld(seed uint64) (*world, error) {
 	w.faults = plan{servers: 1 + w.rng.IntN(3), workers: 1 + w.rng.IntN(4)}
 	if seed%5 != 0 { // every fifth world is without faults
 		p := &w.faults
-		for _, f := range []*bool{&p.killServer, &p.killWorker, &p.freeze, &p.broker, &p.lossy, &p.unknown, &p.dropCore, &p.poison, &p.refusal} {
+		for _, f := range []*bool{&p.killServer, &p.killWorker, &p.freeze, &p.broker, &p.lossy, &p.unknown, &p.dropCore, &p.poison, &p.refusal, &p.slow} {
 			*f = w.rng.IntN(2) == 0
 		}
 	}
