@@ -56,6 +56,8 @@ func parseGlob(p string) (glob, error) {
 		return g, errors.New("it begins with /, but patterns are relative to the root")
 	case strings.ContainsRune(p, 0):
 		return g, errors.New("it has a NUL byte")
+	case !utf8.ValidString(p):
+		return g, errors.New("it is not UTF-8")
 	}
 	for text := range strings.SplitSeq(p, "/") {
 		switch text {
