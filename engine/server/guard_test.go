@@ -216,3 +216,21 @@ func TestStopOfANodeOutlivesAFailedRead(t *testing.T) {
 	s.fetchFor(t.Context(), track.Load{ID: 7, Command: own})
 	require.Empty(t, s.inbox.take())
 }
+
+// Where an app's streams are gone, the listing that finds nothing makes them again.
+func TestListingMakesStreamsAgain(t *testing.T) {
+	t.Parallel()
+	b := brokertest.Run(t).Broker(t, broker.Config{})
+	s := &Server{cfg: Config{Broker: b, Log: slog.New(slog.DiscardHandler)}, fleet: dispatch.NewFleet(0)}
+	s.fleet.Observe(1, &broker.Beat{App: "test", Worker: "w", Incarnation: 1, Slots: 1, Pools: []string{"gpu"}})
+	require.NoError(t, b.EnsureReports(t.Context()))
+	got := s.list(t.Context(), track.List{App: &track.App{ID: 1, Name: "test"}, Instances: []int64{7}, Shards: []uint8{3}})
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Present)
+	done := make(chan error, 1)
+	b.PublishChunk("", broker.LaneNormal, "gpu", &broker.Chunk{ChunkKey: broker.ChunkKey{Instance: 7, Attempt: 1}, App: "test", Shard: 3}, func(err error) { done <- err })
+	require.NoError(t, <-done)
+	got = s.list(t.Context(), track.List{App: &track.App{ID: 1, Name: "test"}, Instances: []int64{7}, Shards: []uint8{3}})
+	require.NoError(t, got.Err)
+	require.Equal(t, map[int64][]int64{7: {0}}, got.Present)
+}

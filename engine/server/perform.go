@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fanjet/fanjet/broker"
@@ -125,11 +126,16 @@ func (s *Server) background(f func(ctx context.Context)) {
 	s.work.Go(func() { f(s.ctx) })
 }
 
-const readTimeout = 10 * time.Second
+const (
+	readTimeout = 10 * time.Second
+	// listTimeout bounds a listing, which asks for the chunks of each instance of an app.
+	listTimeout = time.Minute
+)
 
 // fetchFor carries out an effect that reads or waits, and brings the answer back.
 func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	life := ctx
+	ctx, cancel := context.WithTimeout(life, readTimeout)
 	defer cancel()
 	answer := func(ev track.Event) { s.inbox.put(item{event: ev}, false) }
 	b := s.cfg.Broker
@@ -154,12 +160,14 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 		}
 		answer(track.Restaged{Instance: e.Instance, Run: e.Run, Seq: e.Seq, Message: msg, Err: err})
 	case track.List:
-		answer(s.list(ctx, e))
+		long, stop := context.WithTimeout(life, listTimeout)
+		defer stop()
+		answer(s.list(long, e))
 	case track.Load:
 		row, err := s.loadRow(ctx, e.ID)
 		if err != nil && !errors.Is(err, engine.ErrNotFound) {
 			if e.Command.ID == 0 { // a workflow's own: it is stored nowhere
-				pause(s.ctx, retryPause)
+				pause(life, retryPause)
 				answer(track.Command{Command: e.Command})
 			}
 			return // a stored one is still there and is read again
@@ -185,16 +193,30 @@ func (s *Server) loadRow(ctx context.Context, id int64) (*track.Row, error) {
 	return &row, nil
 }
 
+// poolsIn are the pools of the app's live workers.
+func (s *Server) poolsIn(app string) []string {
+	pools := []string{broker.PoolAny}
+	for _, w := range s.fleet.Workers(app) {
+		for _, p := range w.Beat.Pools {
+			if !slices.Contains(pools, p) {
+				pools = append(pools, p)
+			}
+		}
+	}
+	return pools
+}
+
 // list finds out which chunks of the instances are in the task stream, and how far the
 // reports go after that.
 func (s *Server) list(ctx context.Context, e track.List) track.Listed {
 	out := track.Listed{App: e.App.ID, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
 	s.published.wait(ctx)
 	b := s.cfg.Broker
-	counts, err := b.TaskCounts(ctx, e.App.Name, e.App.Set)
-	if errors.Is(err, broker.ErrNotFound) {
-		counts, err = nil, b.EnsureApp(ctx, e.App.Name, e.App.Set, []string{broker.PoolAny})
+	// Streams that somebody removed are made again here, or nothing could be sent for ever.
+	if err := b.EnsureApp(ctx, e.App.Name, e.App.Set, s.poolsIn(e.App.Name)); err != nil {
+		s.cfg.Log.Warn("the streams of an app are not as they should be", "app", e.App.Name, "err", err)
 	}
+	counts, err := b.TaskCounts(ctx, e.App.Name, e.App.Set)
 	if err != nil {
 		out.Err = err
 		return out
