@@ -23,6 +23,11 @@ type flaky struct {
 	engine.Store
 	state engine.ShardState
 	app   error // of App and AppByName
+	rows  map[int64]*engine.Instance
+}
+
+func (f *flaky) Apps(context.Context) ([]engine.App, error) {
+	return []engine.App{{ID: 1, Name: "test"}}, nil
 }
 
 func (f *flaky) LoadShard(context.Context, uint8, int16, int64) (*engine.ShardState, error) {
@@ -44,7 +49,10 @@ func (f *flaky) AppByName(_ context.Context, name string) (*engine.App, error) {
 	return &engine.App{ID: 1, Name: name}, nil
 }
 
-func (f *flaky) Instance(context.Context, int64) (*engine.Instance, error) {
+func (f *flaky) Instance(_ context.Context, id int64) (*engine.Instance, error) {
+	if in := f.rows[id]; in != nil {
+		return in, nil
+	}
 	return nil, f.app
 }
 
@@ -233,4 +241,31 @@ func TestListingMakesStreamsAgain(t *testing.T) {
 	got = s.list(t.Context(), track.List{App: &track.App{ID: 1, Name: "test"}, Instances: []int64{7}, Shards: []uint8{3}})
 	require.NoError(t, got.Err)
 	require.Equal(t, map[int64][]int64{7: {0}}, got.Present)
+}
+
+// The purge of a stopped instance is only in memory: whoever owns the shard next finds what
+// is left in the lane, before a worker does.
+func TestChunksOfFinalInstancesAreFound(t *testing.T) {
+	t.Parallel()
+	b := brokertest.Run(t).Broker(t, broker.Config{})
+	f := &flaky{rows: map[int64]*engine.Instance{
+		7: {ID: 7, App: 1, Shard: 3, Status: engine.StatusStopped}, 8: {ID: 8, App: 1, Shard: 3, Status: engine.StatusRunning},
+		9: {ID: 9, App: 1, Shard: 4, Status: engine.StatusStopped},
+	}}
+	s := &Server{cfg: Config{Broker: b, Store: f}, cluster: cluster.New(cluster.Config{}, nil, nil)}
+	s.owned[3].Store(true)
+	require.NoError(t, b.EnsureApp(t.Context(), "test", "", []string{broker.PoolAny}))
+	for id := range f.rows {
+		done := make(chan error, 1)
+		b.PublishChunk("", broker.LaneNormal, broker.PoolAny, &broker.Chunk{ChunkKey: broker.ChunkKey{Instance: id, Attempt: 1}, App: "test"}, func(err error) { done <- err })
+		require.NoError(t, <-done)
+	}
+	require.True(t, s.findLeftovers(t.Context()))
+	due := s.purges.due(s.now())
+	require.Len(t, due, 1)
+	require.Equal(t, track.Purge{App: "test", Instance: 7, Tasks: true, Run: -1}, due[0].Purge)
+	require.NoError(t, s.purgeOnce(t.Context(), due[0]))
+	counts, err := b.TaskCounts(t.Context(), "test", "")
+	require.NoError(t, err)
+	require.Equal(t, map[int64]int{8: 1, 9: 1}, counts)
 }

@@ -23,7 +23,8 @@ func (s *Server) lookForLeftovers() {
 	s.leftoversAt.Store(s.mono() + leftoverSoon.Milliseconds())
 }
 
-// purgeLeftovers has the stage and the results of final instances purged, if it is time.
+// purgeLeftovers has the chunks, the stage and the results of final instances purged, if it
+// is time. A chunk that is left in its lane would be run by the next worker that comes.
 func (s *Server) purgeLeftovers(ctx context.Context) {
 	at := s.leftoversAt.Load()
 	if s.mono() < at {
@@ -49,6 +50,16 @@ func (s *Server) findLeftovers(ctx context.Context) bool {
 		ids, err := s.cfg.Broker.RunHolders(ctx, app.Name, app.Set)
 		if err != nil {
 			return false
+		}
+		counts, err := s.cfg.Broker.TaskCounts(ctx, app.Name, app.Set)
+		if err != nil {
+			return false
+		}
+		for _, id := range ids {
+			delete(counts, id)
+		}
+		for id := range counts {
+			ids = append(ids, id)
 		}
 		for _, id := range ids {
 			in, err := s.cfg.Store.Instance(ctx, id)
