@@ -75,7 +75,8 @@ func (o *Owner) mayRun(in *inst, c *chunk, asker Target) *broker.AskReply {
 	switch {
 	case c.holder == asker:
 	case c.holder.Worker == "":
-		if o.now < o.readyAt {
+		// Of a chunk sent before this owner's time, somebody may have it and not be heard yet.
+		if o.now < o.readyAt && c.sentAt < o.newAt {
 			return &broker.AskReply{Verdict: broker.VerdictRetry}
 		}
 	case o.holds(in, c):

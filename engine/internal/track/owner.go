@@ -89,6 +89,7 @@ type Owner struct {
 	fetches int
 	sweepAt int64
 	readyAt int64 // until then beats may be missing because this owner is new
+	newAt   int64 // since when it is: the last take-over or reconnect
 	stats   Stats
 }
 
@@ -436,7 +437,7 @@ func (o *Owner) gain(e Gained) {
 	o.gains++
 	sh.gained = o.gains
 	o.shards[sh.id] = sh
-	o.readyAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500)
+	o.readyAt, o.newAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500), o.now
 	tasks := map[int64][]engine.Task{}
 	for _, t := range st.Tasks {
 		tasks[t.Instance] = append(tasks[t.Instance], t)

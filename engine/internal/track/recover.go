@@ -47,7 +47,7 @@ func (o *Owner) recover(ids []int64) {
 }
 
 func (o *Owner) recoverAll() {
-	o.readyAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500)
+	o.readyAt, o.newAt = max(o.readyAt, o.now+2*o.cfg.BeatEvery+500), o.now
 	o.recover(sortedKeys(o.insts))
 	for _, q := range o.sorted() {
 		o.unblock(q)
