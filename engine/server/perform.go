@@ -165,12 +165,15 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 		answer(s.list(long, e))
 	case track.Load:
 		row, err := s.loadRow(ctx, e.ID)
-		if err != nil && !errors.Is(err, engine.ErrNotFound) {
-			if e.Command.ID == 0 { // a workflow's own: it is stored nowhere
-				pause(life, retryPause)
-				answer(track.Command{Command: e.Command})
+		for err != nil && !errors.Is(err, engine.ErrNotFound) {
+			if e.Command.ID != 0 || life.Err() != nil {
+				return // the command is still there and is read again
 			}
-			return // a stored one is still there and is read again
+			// A workflow's own order has no row that would bring it again.
+			pause(life, retryPause)
+			read, cancel := context.WithTimeout(life, readTimeout)
+			row, err = s.loadRow(read, e.ID)
+			cancel()
 		}
 		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
 	case track.LoadLate:
