@@ -44,7 +44,7 @@ app: kill
 params: {key: {type: string, required: true}, n: {type: int, required: true}}
 nodes:
   - {id: first, processor: one, params: {key: "${ params.key }", n: "${ params.n }", ms: 50}}
-  - {id: left, processor: sum, mode: map_reduce, needs: [first], params: {key: "${ params.key }", n: "${ nodes.first.result.n }", ms: 4}, task_retry: {max: 3, delay: 50ms}}
+  - {id: left, processor: sum, mode: map_reduce, needs: [first], params: {key: "${ params.key }", n: "${ nodes.first.result.n }", ms: 4}, retry: {max: 3, delay: 50ms}, task_retry: {max: 3, delay: 50ms}}
   - {id: right, job: one-0, needs: [first], params: {key: "${ params.key }", ms: 100}}
   - {id: last, processor: one, needs: [left, right], params: {key: "${ params.key }-${ nodes.left.result.sum }", n: "${ nodes.left.result.n }", ms: 20}}
 `

@@ -4,6 +4,7 @@ package killtest
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -75,6 +76,15 @@ func TestOutages(t *testing.T) {
 		}},
 		{"the broker is frozen", setup{servers: 1, workers: 2, slots: 4, apart: true}, func(w *world) {
 			require.NoError(w.t, w.of("broker")[0].freeze(8*time.Second))
+		}},
+		// What it held is driven again from the database; what a map had emitted is not there,
+		// and emitted anew by a further attempt.
+		{"the broker loses its disk", setup{servers: 1, workers: 2, slots: 4, apart: true}, func(w *world) {
+			p := w.of("broker")[0]
+			require.NoError(w.t, p.signal(syscall.SIGKILL))
+			<-p.gone
+			require.NoError(w.t, os.RemoveAll(p.role.NATS))
+			require.NoError(w.t, p.start())
 		}},
 		{"all workers are killed", setup{servers: 1, workers: 2, slots: 4, apart: true}, func(w *world) {
 			ended := make(chan error, 2)
