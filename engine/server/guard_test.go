@@ -269,3 +269,28 @@ func TestChunksOfFinalInstancesAreFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[int64]int{8: 1, 9: 1}, counts)
 }
+
+// A lease that lapses for a moment, because the database is slow, must not have every shard
+// loaded again: what may not be said is not said, and that is all.
+func TestLapsedLeaseLoadsNothingAgain(t *testing.T) {
+	t.Parallel()
+	s := &Server{inbox: newInbox(), cluster: cluster.New(cluster.Config{}, nil, nil), commit: commit.New(commit.Config{}, nil)}
+	c := &broker.Chunk{ChunkKey: broker.ChunkKey{Instance: 7, Attempt: 1}, Shard: 3}
+	var said *broker.AskReply
+	st := &track.Stored{Change: engine.Change{Shard: 3}, Effects: []track.Effect{
+		track.Publish{Chunk: c},
+		track.Answer{Reply: func(a *broker.AskReply) { said = a }, With: &broker.AskReply{Verdict: broker.VerdictYours}},
+	}}
+	require.True(t, s.committed(st, commit.Result{CommittedAt: time.Now()}))
+	require.Equal(t, broker.VerdictRetry, said.Verdict)
+	got := s.inbox.take()
+	require.Len(t, got, 1)
+	require.Equal(t, track.Unpublished{Shard: 3, Key: c.ChunkKey, Err: errStale}, got[0].event)
+	require.False(t, s.commit.Broken(3, 0))
+	// What rests on a lost Change is not said either, and the shard is loaded again.
+	s.commit.Break(3, 0)
+	said = nil
+	require.False(t, s.committed(st, commit.Result{CommittedAt: time.Now()}))
+	require.Nil(t, said)
+	require.NotNil(t, s.inbox.take()[0].do)
+}

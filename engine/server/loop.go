@@ -118,8 +118,8 @@ func (s *Server) submit(b track.Batch) {
 // committed runs on the committer's goroutine, between two transactions.
 func (s *Server) committed(st *track.Stored, r commit.Result) bool {
 	err := r.Err
-	if err == nil && !st.Change.Fenced && (s.commit.Broken(st.Change.Shard, st.Gen) || !s.cluster.Deciding()) {
-		err = engine.ErrFenced // nothing was stored, but what it says must not be said
+	if err == nil && !st.Change.Fenced && s.commit.Broken(st.Change.Shard, st.Gen) {
+		err = engine.ErrFenced // nothing was stored, but what it says rests on what was lost
 	}
 	if err == nil {
 		if st.Change.Fenced {
