@@ -328,10 +328,6 @@ func (d *decoder) mapping(v reflect.Value, n, at *yaml.Node, name string) {
 	d.pairs(n, name, func(key, value *yaml.Node) {
 		index, ok := fields.index[key.Value]
 		if !ok {
-			if key.Value == "for_each" {
-				d.fail(key, "for_each is not supported yet")
-				return
-			}
 			d.fail(key, "unknown field %q in %s%s", clip(key.Value), name, closest(key.Value, fields.names))
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // Bounds of a workflow.
@@ -108,10 +109,21 @@ const (
 	TypeJob NodeType = "job"
 	// TypeDecision evaluates an expression and chooses among its outgoing edges.
 	TypeDecision NodeType = "decision"
+	// TypeWait waits for a time, or until one.
+	TypeWait NodeType = "wait"
+	// TypeSignal waits for a named signal; its payload is the node's result.
+	TypeSignal NodeType = "signal"
+	// TypeApproval waits for a person of one of its roles to approve or reject.
+	TypeApproval NodeType = "approval"
+	// TypeWorkflow runs another workflow of the same app; its result is the node's result.
+	TypeWorkflow NodeType = "workflow"
 )
 
-// unsupportedTypes are the node types of the design that this version refuses.
-var unsupportedTypes = []NodeType{"workflow", "wait", "signal", "approval", "for_each"}
+var nodeTypes = []NodeType{TypeJob, TypeDecision, TypeWait, TypeSignal, TypeApproval, TypeWorkflow}
+
+// MaxDepth is how many levels of workflows may be nested in one another, the outermost one
+// counted.
+const MaxDepth = 16
 
 // Join decides what a node needs of its incoming edges. Every join waits until no incoming
 // edge is open. An edge is live when its source succeeded (or failed with FailureSkip) and,
@@ -163,6 +175,23 @@ type Node struct {
 	Timeout *Duration
 	// Expr is the expression of a decision, at most 2 KiB.
 	Expr string
+	// ForEach makes a job node a Map run over a list: a list, or one ${ } that gives one. The
+	// processor is called once for each item.
+	ForEach json.RawMessage
+	// For is how long a wait node waits; Until (RFC 3339 text or epoch milliseconds, or a text
+	// with ${ } that gives one) is when it ends instead.
+	For   Duration
+	Until json.RawMessage
+	// Signal is the name of the signal that a signal or approval node waits for; its ID if empty.
+	Signal string
+	// Expires is how long it waits for it; 0 is for ever. Then it fails, or succeeds with
+	// Default if that is not nil.
+	Expires Duration
+	Default json.RawMessage
+	// Roles are who may approve; empty is anybody.
+	Roles []string
+	// Workflow is the workflow that a nested workflow node runs.
+	Workflow string
 	// Needs are the incoming edges.
 	Needs []Need
 	// Join is JoinAllSuccess if empty.
@@ -176,9 +205,31 @@ type Node struct {
 // Decision reports whether the node is a decision.
 func (n *Node) Decision() bool { return n.Type == TypeDecision }
 
+// Kind is the type of the node after defaults.
+func (n *Node) Kind() NodeType {
+	if n.Type == "" {
+		return TypeJob
+	}
+	return n.Type
+}
+
+// SignalName is the name of the signal that a signal or approval node waits for.
+func (n *Node) SignalName() string {
+	if n.Signal == "" {
+		return n.ID
+	}
+	return n.Signal
+}
+
+// MayApprove tells whether somebody who has these roles may decide an approval node.
+func (n *Node) MayApprove(roles []string) bool {
+	return len(n.Roles) == 0 || slices.ContainsFunc(n.Roles, func(r string) bool { return slices.Contains(roles, r) })
+}
+
 // Resolve is the Spec the node runs with: the inline one, or a copy of the registered job's,
 // with the params, retry and timeout of the node in place of the job's. Params are still
-// the template of the node; Graph.Params evaluates it. job may be nil for an inline node.
+// the template of the node; Graph.Params evaluates it. With ForEach a standalone job becomes
+// a map. job may be nil for an inline node.
 func (n *Node) Resolve(job *Spec) Spec {
 	s := n.Spec
 	if n.Job != "" && job != nil {
@@ -192,6 +243,9 @@ func (n *Node) Resolve(job *Spec) Spec {
 	}
 	if n.Timeout != nil {
 		s.Timeout = *n.Timeout
+	}
+	if n.ForEach != nil && (s.Mode == "" || s.Mode == Standalone) {
+		s.Mode = Map
 	}
 	return s
 }
@@ -267,6 +321,15 @@ type nodeWire struct {
 	Disabled  bool      `json:"disabled,omitempty"`
 	Retry     *Retry    `json:"retry,omitempty"`
 	Timeout   *Duration `json:"timeout,omitempty"`
+	// What nodes of one type have.
+	ForEach  json.RawMessage `json:"for_each,omitempty"`
+	For      Duration        `json:"for,omitempty"`
+	Until    json.RawMessage `json:"until,omitempty"`
+	Signal   string          `json:"signal,omitempty"`
+	Expires  Duration        `json:"expires,omitempty"`
+	Default  json.RawMessage `json:"default,omitempty"`
+	Roles    []string        `json:"roles,omitempty"`
+	Workflow string          `json:"workflow,omitempty"`
 	Spec
 }
 
@@ -275,6 +338,7 @@ func (n Node) MarshalJSON() ([]byte, error) {
 	w := nodeWire{
 		ID: n.ID, Type: n.Type, Title: n.Title, Job: n.Job, Processor: n.Spec.Processor, Expr: n.Expr, Needs: n.Needs,
 		Join: n.Join, OnFailure: n.OnFailure, Disabled: n.Disabled, Retry: n.Retry, Timeout: n.Timeout, Spec: n.Spec,
+		ForEach: n.ForEach, For: n.For, Until: n.Until, Signal: n.Signal, Expires: n.Expires, Default: n.Default, Roles: n.Roles, Workflow: n.Workflow,
 	}
 	return json.Marshal(w)
 }
@@ -290,5 +354,6 @@ func (w *nodeWire) node() Node {
 	return Node{
 		ID: w.ID, Type: w.Type, Title: w.Title, Job: w.Job, Spec: s, Retry: w.Retry, Timeout: w.Timeout, Expr: w.Expr,
 		Needs: w.Needs, Join: w.Join, OnFailure: w.OnFailure, Disabled: w.Disabled,
+		ForEach: w.ForEach, For: w.For, Until: w.Until, Signal: w.Signal, Expires: w.Expires, Default: w.Default, Roles: w.Roles, Workflow: w.Workflow,
 	}
 }

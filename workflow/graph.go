@@ -28,9 +28,11 @@ type Graph struct {
 	roots     []int
 	order     []int
 	decisions map[int]*program
-	choices   map[int][]Choice // of a decision: the values its edges are for
-	templates []*template
-	refs      [][]int // nodes whose results the expressions of a node read
+	choices   map[int][]Choice  // of a decision: the values its edges are for
+	templates []*template       // params
+	lists     map[int]*template // for_each
+	times     map[int]*template // until
+	refs      [][]int           // nodes whose results the expressions of a node read
 }
 
 // Len is the number of nodes.
@@ -101,6 +103,7 @@ func Build(d *Definition) (*Graph, error) {
 	b := &builder{Graph: &Graph{
 		def: d, index: make(map[string]int, n), parents: make([][]Edge, n), children: make([][]Edge, n),
 		decisions: map[int]*program{}, choices: map[int][]Choice{}, templates: make([]*template, n), refs: make([][]int, n),
+		lists: map[int]*template{}, times: map[int]*template{},
 	}}
 	dag, edges := b.connect()
 	if edges > MaxEdges {
@@ -323,11 +326,15 @@ func (b *builder) compile(acyclic bool) {
 			continue
 		}
 		c := templateCompiler{exprs: exprs, found: found}
-		t, err := c.compile(node.Spec.Params)
-		if err != nil {
-			b.fail(i, "params", "%v", err)
+		template := func(path string, raw json.RawMessage) *template {
+			t, err := c.compile(path, raw)
+			if err != nil {
+				b.fail(i, path, "%v", err)
+			}
+			return t
 		}
-		b.templates[i] = t
+		b.templates[i] = template("params", node.Spec.Params)
+		b.values(i, template)
 	}
 	if acyclic {
 		b.upstream(far)
@@ -395,57 +402,4 @@ func (b *builder) upstream(refs []reference) {
 		}
 		refs = refs[taken:]
 	}
-}
-
-// Params evaluates the params of node i; nil when the node has none, so that those of its
-// job stand. The result is at most MaxParams bytes. Errors are *ExprError or say which bound
-// was broken; the same Env gives the same result.
-func (g *Graph) Params(i int, env Env) (json.RawMessage, error) {
-	t := g.templates[i]
-	if t == nil {
-		return nil, nil
-	}
-	b, err := t.append(nil, newScope(env))
-	if err != nil {
-		return nil, fmt.Errorf("params of node %q: %w", g.def.Nodes[i].ID, err)
-	}
-	return b, nil
-}
-
-// Decide evaluates the decision i. It must give a bool when its edges are for bools, or one
-// of the strings and numbers that its edges are for; everything else is an *ExprError that
-// shows the expression and the value.
-func (g *Graph) Decide(i int, env Env) (Choice, error) {
-	p := g.decisions[i]
-	if p == nil {
-		return "", fmt.Errorf("node %q is not a decision", g.def.Nodes[i].ID)
-	}
-	v, err := p.run(newScope(env))
-	if err != nil {
-		return "", fmt.Errorf("decision %q: %w", g.def.Nodes[i].ID, err)
-	}
-	c, err := choiceOf(v)
-	if err == nil {
-		err = g.accepts(i, c)
-	}
-	if err != nil {
-		return "", fmt.Errorf("decision %q: %w", g.def.Nodes[i].ID,
-			&ExprError{p.source, fmt.Sprintf("gave %s of type %s: %v", show(v), kindOf(v), err)})
-	}
-	return c, nil
-}
-
-// accepts reports why a decision cannot take a choice.
-func (g *Graph) accepts(i int, c Choice) error {
-	want := g.choices[i]
-	if len(want) == 0 || isBool(want[0]) {
-		if !isBool(c) {
-			return errors.New("a decision must give true or false")
-		}
-		return nil
-	}
-	if !slices.Contains(want, c) {
-		return fmt.Errorf("no edge is for it; the edges are for %s", clip(list(want)))
-	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 )
 
@@ -93,4 +95,31 @@ func checkParamValue(t ParamType, raw json.RawMessage) error {
 		return nil
 	}
 	return fmt.Errorf("must be of type %s, not %s", t, kindOf(v))
+}
+
+// CheckNested reports what of the params of a node that nests this workflow cannot be right,
+// whatever its expressions give: a param that is not declared, or a required one left out.
+func (d *Definition) CheckNested(n *Node) error {
+	if len(n.Spec.Params) > 0 && n.Spec.Params[0] != '{' {
+		return nil // one expression gives all of them
+	}
+	given := map[string]json.RawMessage{}
+	if len(n.Spec.Params) > 0 {
+		if err := json.Unmarshal(n.Spec.Params, &given); err != nil {
+			return fmt.Errorf("params: %w", err)
+		}
+	}
+	names := slices.Sorted(maps.Keys(d.Params))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, ok := d.Params[name]; !ok {
+			errs = append(errs, fmt.Errorf("workflow %q has no param %q%s", d.Name, clip(name), closest(name, names)))
+		}
+	}
+	for _, name := range names {
+		if d.Params[name].Required && given[name] == nil {
+			errs = append(errs, fmt.Errorf("workflow %q requires the param %q", d.Name, name))
+		}
+	}
+	return errors.Join(errs...)
 }

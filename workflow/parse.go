@@ -49,9 +49,17 @@ func (p *placed) locate(at map[string]*yaml.Node) { p.at = at }
 //	nodes                     list of nodes
 //	edges                     list of {from:, to:, when:}, the same as needs
 //
-// and of a node: id; type (job or decision); title; job, or processor with every field of
-// Spec; params; retry; timeout; expr; needs (ids, or {node:, when:}); join; on_failure;
-// disabled.
+// Of every node: id; type; title; needs (ids, or {node:, when:}); join; on_failure; disabled.
+// Of a node by its type:
+//
+//	job (default)    job, or processor with every field of Spec; params; retry; timeout;
+//	                 for_each: a list or one ${ } that gives one
+//	decision         expr
+//	wait             for: a duration, or until: RFC 3339 text, epoch ms, or ${ }
+//	signal           signal: its name (default the id); expires; default: what counts as
+//	                 the payload when it expires
+//	approval         as signal, and roles
+//	workflow         workflow: its name; params; timeout
 func Parse(file string, data []byte) (*Definition, error) {
 	root, p := readTree(file, data)
 	if p != nil {
@@ -240,59 +248,7 @@ func (d *decoder) checkNode(w *placed, n *yaml.Node) {
 	d.title(place("title"), w.Title)
 	oneOf(d, place("join"), "join", w.Join, JoinAllSuccess, JoinNoneFailed, JoinOneSuccess, JoinAllDone)
 	oneOf(d, place("on_failure"), "on_failure", w.OnFailure, FailureFail, FailureContinue, FailureSkip)
-	switch {
-	case slices.Contains(unsupportedTypes, w.Type):
-		d.fail(place("type"), "nodes of type %s are not supported yet; this version has job and decision", w.Type)
-	case w.Type == TypeDecision:
-		d.checkDecision(w, place)
-	case w.Type == "" || w.Type == TypeJob:
-		d.checkJob(w, place)
-	default:
-		oneOf(d, place("type"), "type", w.Type, TypeJob, TypeDecision)
-	}
-}
-
-// ownFields are the fields of a node that belong to the node, not to its job.
-var ownFields = []string{"id", "type", "title", "needs", "join", "on_failure", "disabled"}
-
-func (d *decoder) checkDecision(w *placed, place func(string) *yaml.Node) {
-	if w.Expr == "" {
-		d.fail(place("expr"), "a decision needs an expr")
-	}
-	if w.Disabled {
-		d.fail(place("disabled"), "a decision cannot be disabled: nothing would choose its path; disable the nodes behind it")
-	}
-	for field, at := range w.at {
-		if field != "expr" && !slices.Contains(ownFields, field) {
-			d.fail(at, "a decision has no %s; it only has an expr", field)
-		}
-	}
-}
-
-func (d *decoder) checkJob(w *placed, place func(string) *yaml.Node) {
-	if w.Expr != "" {
-		d.fail(place("expr"), "expr belongs to a decision; set type: decision")
-	}
-	switch {
-	case w.Job != "" && w.Processor != "":
-		d.fail(place("processor"), "a node has either job or processor, not both")
-		return
-	case w.Job == "" && w.Processor == "":
-		d.fail(place("job"), "a job node needs a job (registered) or a processor (inline)")
-		return
-	case w.Job != "":
-		d.name(place("job"), "job", w.Job)
-		for field, at := range w.at {
-			if field != "job" && field != "params" && field != "retry" && field != "timeout" && field != "expr" &&
-				!slices.Contains(ownFields, field) {
-				d.fail(at, "%s belongs to the job %q; a node may replace only params, retry and timeout", field, clip(w.Job))
-			}
-		}
-	}
-	n := w.node()
-	for _, p := range n.Resolve(nil).problems(w.Job == "") {
-		d.fail(place(p.field), "%s", p.message)
-	}
+	d.checkType(w, place)
 }
 
 // mark keeps the places that Build may have to point at.
@@ -309,8 +265,11 @@ func (d *decoder) mark(m *marks, i int, w *placed, id *yaml.Node) {
 			m.at[mark{i, "needs/" + strconv.Itoa(k)}] = position{need.Line, need.Column}
 		}
 	}
-	if p := w.at["params"]; p != nil && !d.dead {
-		markTemplates(m, i, p, "params", 0)
+	for _, field := range []string{"params", "for_each", "until"} {
+		if p := w.at[field]; p != nil && !d.dead {
+			m.at[mark{i, field}] = position{p.Line, p.Column}
+			markTemplates(m, i, p, field, 0)
+		}
 	}
 }
 

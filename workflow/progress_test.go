@@ -46,7 +46,7 @@ func TestNodeMoves(t *testing.T) {
 //	node ID [needs=a,b:true] [join=J] [on_failure=F] [disabled]
 //	decision ID [needs=…]
 //	> start | ok ID [CHOICE] | fail ID [TEXT] | timeout ID | stopped ID | canceled ID
-//	> running ID | stop TEXT | expire | pause | resume | restore
+//	> running ID | stop TEXT | expire | pause | resume | restore | retry
 func TestStories(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -175,6 +175,15 @@ func play(t *testing.T, p *Progress, event string, out *strings.Builder) *Progre
 		p.Pause()
 	case "resume":
 		actions = p.Resume()
+	case "retry":
+		var states []NodeState
+		var next *Progress
+		if states, _, err = RetryStates(p.g, p.States()); err == nil {
+			if next, err = Restore(p.g, states, Ending{}); err == nil {
+				p = next
+				actions = p.Start()
+			}
+		}
 	case "restore":
 		p, err = Restore(p.g, p.States(), p.Ending())
 		if err == nil {
@@ -464,4 +473,59 @@ func BenchmarkProgressStep(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A further attempt never runs again what succeeded, and ends whatever its nodes do.
+func TestRetry_NeverRunsWhatSucceeded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := randomGraph(t)
+		states, status := run(t, d, outcomes(t, d), false, "first")
+		g, err := Build(d)
+		require.NoError(t, err)
+		stored := make([]NodeState, g.Len())
+		for i := range stored {
+			stored[i] = states[g.Node(i).ID]
+		}
+		next, again, err := RetryStates(g, stored)
+		if err != nil {
+			require.Equal(t, NodeSucceeded, status, "what failed has something to retry: %v", err)
+			return
+		}
+		p, err := Restore(g, next, Ending{})
+		require.NoError(t, err)
+		ran := map[int]bool{}
+		take := func(actions []Action) {
+			for _, a := range actions {
+				if a.Kind == RunNode {
+					require.NotEqual(t, NodeSucceeded, stored[a.Node].Status)
+					require.Contains(t, again, a.Node)
+					require.False(t, ran[a.Node])
+					ran[a.Node] = true
+				}
+			}
+		}
+		take(p.Start())
+		for range g.Len() {
+			for i := range g.Len() {
+				if p.State(i).Status.Active() {
+					o := Outcome{Status: NodeSucceeded}
+					if g.Node(i).Decision() {
+						o.Choice = rapid.SampledFrom([]Choice{"true", "false"}).Draw(t, "choice")
+					}
+					actions, err := p.Finish(i, o)
+					require.NoError(t, err)
+					take(actions)
+				}
+			}
+		}
+		got, text, final := p.Final()
+		require.True(t, final)
+		require.Equal(t, NodeSucceeded, got, "every node that ran has succeeded: %s", text)
+		for i, s := range stored {
+			if s.Status == NodeSucceeded {
+				require.Equal(t, s, p.State(i))
+			}
+		}
+	})
 }

@@ -25,15 +25,15 @@ type part struct {
 	program *program
 }
 
-// templateCompiler compiles the params of one node.
+// templateCompiler compiles the params and other values of one node.
 type templateCompiler struct {
 	exprs *exprCompiler
 	// found is called with every expression and the path of its text.
 	found func(path string, p *program, err error)
 }
 
-// compile builds the template of raw; nil when raw is empty.
-func (c *templateCompiler) compile(raw json.RawMessage) (*template, error) {
+// compile builds the template of raw, which stands at path; nil when raw is empty.
+func (c *templateCompiler) compile(path string, raw json.RawMessage) (*template, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
@@ -47,9 +47,9 @@ func (c *templateCompiler) compile(raw json.RawMessage) (*template, error) {
 	dec.UseNumber() // numbers of a template pass through as they are written
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("params are not JSON: %w", err)
+		return nil, fmt.Errorf("%s is not JSON: %w", path, err)
 	}
-	return c.value(v, "params"), nil
+	return c.value(v, path), nil
 }
 
 func (c *templateCompiler) value(v any, path string) *template {
