@@ -12,6 +12,8 @@ var (
 	ErrFenced = errors.New("shard is owned by another server")
 	// ErrInvalid: the caller's input breaks a rule; the text says which.
 	ErrInvalid = errors.New("invalid")
+	// ErrForbidden: the caller may not do it; the text says who may.
+	ErrForbidden = errors.New("forbidden")
 	// ErrTooLarge: over a stated bound; the text has the sizes.
 	ErrTooLarge = errors.New("too large")
 	// ErrUnavailable: the database or the broker cannot be reached now.

@@ -123,6 +123,9 @@ func (r *registered) invoke(ctx context.Context, t *Task) (any, error) {
 		}
 		return v, err
 	default:
+		if t.c.Phase == broker.PhaseRoot && len(t.t.Item) > 0 {
+			return nil, t.emitList(t.t.Item)
+		}
 		return r.proc.Process(ctx, t)
 	}
 }

@@ -221,6 +221,23 @@ func (t *Task) Map(name string, items any) error {
 	})
 }
 
+// emitList maps a list that came with the root task: each element is an item. It stands for
+// the processor, which is called for the items only.
+func (t *Task) emitList(list []byte) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(list, &items); err != nil {
+		return &inputError{fmt.Errorf("decode the list of the node: %w", err)}
+	}
+	return t.mapEach(t.c.Node, func(emit func([]byte) error) error {
+		for _, item := range items {
+			if err := emit(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // mapEach runs fill, whose emits are staged.
 func (t *Task) mapEach(name string, fill func(emit func([]byte) error) error) error {
 	if t.over() {

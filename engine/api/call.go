@@ -11,6 +11,11 @@ const (
 	CallStop    = "stop"     // StopRequest → StopReply
 	CallTrigger = "trigger"  // TriggerRequest → StartReply
 	CallSaveJob = "save_job" // SaveJobRequest → SaveJobReply
+
+	CallSaveWorkflow = "save_workflow" // SaveWorkflowRequest → SaveWorkflowReply
+	CallSignal       = "signal"        // SignalRequest → StopReply
+	CallApprove      = "approve"       // ApproveRequest → StopReply
+	CallWorkflow     = "workflow"      // WorkflowRequest → StopReply
 )
 
 // Error is why a call was refused.
@@ -80,7 +85,10 @@ type StatusReply struct {
 type NodeStatus struct {
 	Node     string          `json:"node"`
 	Status   string          `json:"status"`
+	Attempt  int32           `json:"attempt,omitempty"`
 	Instance int64           `json:"instance,string,omitempty"`
+	Nested   int64           `json:"nested,string,omitempty"` // workflow instance that runs it
+	DueAt    int64           `json:"due_at,omitempty"`        // epoch ms: a wait ends, a signal expires
 	Error    string          `json:"error,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Total    int64           `json:"total,omitempty"`
@@ -97,4 +105,43 @@ type StopRequest struct {
 // StopReply answers it.
 type StopReply struct {
 	Error *Error `json:"error,omitempty"`
+}
+
+// SaveWorkflowRequest saves a workflow document and starts nothing.
+type SaveWorkflowRequest struct {
+	Document string `json:"document"`       // YAML or JSON
+	File     string `json:"file,omitempty"` // its name, for messages
+}
+
+// SaveWorkflowReply is the workflow as saved.
+type SaveWorkflowReply struct {
+	ID      int64  `json:"id,string"`
+	Version int32  `json:"version"`
+	Error   *Error `json:"error,omitempty"`
+}
+
+// SignalRequest sends a signal to a workflow instance.
+type SignalRequest struct {
+	Workflow int64           `json:"workflow,string"`
+	Name     string          `json:"name"` // of the signal, or the node's id
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	By       string          `json:"by,omitempty"`
+	Request  string          `json:"request,omitempty"` // the same twice is one signal
+}
+
+// ApproveRequest approves or rejects an approval node of a workflow instance.
+type ApproveRequest struct {
+	Workflow int64    `json:"workflow,string"`
+	Node     string   `json:"node"`
+	Reject   bool     `json:"reject,omitempty"`
+	By       string   `json:"by,omitempty"`
+	Comment  string   `json:"comment,omitempty"`
+	Roles    []string `json:"roles,omitempty"` // of the caller
+	Request  string   `json:"request,omitempty"`
+}
+
+// WorkflowRequest orders something of a workflow instance: Order is pause, resume or retry.
+type WorkflowRequest struct {
+	Workflow int64  `json:"workflow,string"`
+	Order    string `json:"order"`
 }

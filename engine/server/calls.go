@@ -25,6 +25,11 @@ func (s *Server) calls() map[string]func(context.Context, []byte) []byte {
 		api.CallSaveJob: call(s.callSaveJob),
 		api.CallStatus:  call(s.callStatus),
 		api.CallStop:    call(s.callStop),
+
+		api.CallSaveWorkflow: call(s.callSaveWorkflow),
+		api.CallSignal:       call(s.callSignal),
+		api.CallApprove:      call(s.callApprove),
+		api.CallWorkflow:     call(s.callWorkflow),
 	}
 }
 
@@ -56,6 +61,7 @@ var kinds = []struct {
 	{engine.ErrInvalid, "invalid"},
 	{engine.ErrNotFound, "not_found"},
 	{engine.ErrConflict, "conflict"},
+	{engine.ErrForbidden, "forbidden"},
 	{engine.ErrTooLarge, "too_large"},
 	{engine.ErrUnavailable, "unavailable"},
 	{engine.ErrFenced, "unavailable"},
@@ -142,6 +148,43 @@ func (s *Server) callStop(ctx context.Context, q api.StopRequest) api.StopReply 
 	return api.StopReply{Error: apiError(s.StopInstance(ctx, q.Instance))}
 }
 
+func (s *Server) callSaveWorkflow(ctx context.Context, q api.SaveWorkflowRequest) api.SaveWorkflowReply {
+	d, err := workflow.Parse(q.File, []byte(q.Document))
+	if err != nil {
+		return api.SaveWorkflowReply{Error: &api.Error{Code: "invalid", Message: err.Error()}}
+	}
+	w, err := s.SaveWorkflow(ctx, d)
+	if err != nil {
+		return api.SaveWorkflowReply{Error: apiError(err)}
+	}
+	return api.SaveWorkflowReply{ID: w.ID, Version: w.Version}
+}
+
+func (s *Server) callSignal(ctx context.Context, q api.SignalRequest) api.StopReply {
+	return api.StopReply{Error: apiError(s.Signal(ctx, q.Workflow, Signal{Name: q.Name, Payload: q.Payload, By: q.By, Request: q.Request}))}
+}
+
+func (s *Server) callApprove(ctx context.Context, q api.ApproveRequest) api.StopReply {
+	return api.StopReply{Error: apiError(s.Approve(ctx, q.Workflow, Approval{
+		Node: q.Node, Reject: q.Reject, By: q.By, Comment: q.Comment, Roles: q.Roles, Request: q.Request,
+	}))}
+}
+
+func (s *Server) callWorkflow(ctx context.Context, q api.WorkflowRequest) api.StopReply {
+	var err error
+	switch q.Order {
+	case "pause":
+		err = s.PauseWorkflow(ctx, q.Workflow)
+	case "resume":
+		err = s.ResumeWorkflow(ctx, q.Workflow)
+	case "retry":
+		err = s.RetryWorkflow(ctx, q.Workflow)
+	default:
+		err = fmt.Errorf("order %q: it must be pause, resume or retry: %w", q.Order, engine.ErrInvalid)
+	}
+	return api.StopReply{Error: apiError(err)}
+}
+
 func (s *Server) callStatus(ctx context.Context, q api.StatusRequest) api.StatusReply {
 	switch {
 	case q.Workflow != 0:
@@ -179,8 +222,13 @@ func (s *Server) workflowStatus(ctx context.Context, id int64) api.StatusReply {
 	if err != nil {
 		return api.StatusReply{Error: apiError(err)}
 	}
-	for _, n := range nodes {
-		ns := api.NodeStatus{Node: n.Node, Status: n.Status.String(), Instance: n.Instance, Error: n.Error, Result: n.Result}
+	for i, n := range nodes {
+		if i+1 < len(nodes) && nodes[i+1].Node == n.Node {
+			continue // an earlier attempt of it
+		}
+		ns := api.NodeStatus{
+			Node: n.Node, Status: n.Status.String(), Attempt: n.Attempt, Instance: n.Instance, Nested: n.Child, DueAt: n.DueAt, Error: n.Error, Result: n.Result,
+		}
 		if n.Instance != 0 {
 			runs, err := s.cfg.Store.MapRuns(ctx, n.Instance)
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/fanjet/fanjet/engine"
-	"github.com/fanjet/fanjet/engine/internal/flow"
 	"github.com/fanjet/fanjet/engine/internal/track"
 	"github.com/fanjet/fanjet/workflow"
 )
@@ -176,49 +175,4 @@ func (s *Server) resolve(ctx context.Context, in engine.Instance) track.Row {
 	spec.Params = nil
 	row.Spec = &spec
 	return row
-}
-
-// executions finds what the rows of workflow instances refer to.
-func (s *Server) executions(ctx context.Context, rows []engine.WorkflowInstance, nodes []engine.Node) []flow.Execution {
-	byInstance := map[int64][]engine.Node{}
-	for _, n := range nodes {
-		byInstance[n.Workflow] = append(byInstance[n.Workflow], n)
-	}
-	out := make([]flow.Execution, 0, len(rows))
-	for _, row := range rows {
-		e := s.execution(ctx, row)
-		if errors.Is(e.Err, engine.ErrUnavailable) || ctx.Err() != nil {
-			continue
-		}
-		e.Nodes = byInstance[row.ID]
-		out = append(out, e)
-	}
-	return out
-}
-
-func (s *Server) execution(ctx context.Context, row engine.WorkflowInstance) flow.Execution {
-	e := flow.Execution{Row: row, Jobs: map[string]*engine.Job{}}
-	if e.App, e.Err = s.app(ctx, row.App); e.Err != nil {
-		return e
-	}
-	if e.Graph, e.Err = s.graph(ctx, version{row.Workflow, row.Version}); e.Err != nil {
-		return e
-	}
-	s.caches.instances.put(row.ID, version{row.Workflow, row.Version})
-	for i := range e.Graph.Len() {
-		n := e.Graph.Node(i)
-		if n.Job == "" {
-			continue
-		}
-		job, err := s.cfg.Store.JobByName(ctx, row.App, n.Job)
-		switch {
-		case errors.Is(err, engine.ErrNotFound): // the node says so when its turn comes
-		case err != nil:
-			e.Err = fmt.Errorf("job %q: %w", n.Job, err)
-			return e
-		default:
-			e.Jobs[n.ID] = job
-		}
-	}
-	return e
 }

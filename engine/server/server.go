@@ -62,6 +62,7 @@ type Server struct {
 	gens        [engine.Shards]uint32
 	held        [engine.Shards]engine.Shard
 	strays      strays
+	taken       taken
 	skewed      map[workerName]time.Time
 	asks        [engine.Shards]func()
 	loading     int

@@ -49,6 +49,7 @@ func (s *Server) drop(shard uint8) {
 	s.owned[shard].Store(false)
 	s.owner.Handle(s.now(), track.Lost{Shard: shard})
 	s.flow.Lost(shard)
+	s.taken.forget(shard)
 	maps.DeleteFunc(s.nodes, func(_ int64, n nodeRef) bool { return n.shard == shard })
 	s.gens[shard] = 0
 	// What the reader at hand still brings may lie behind the cursor the shard comes back
@@ -144,7 +145,7 @@ func (s *Server) readShard(ctx context.Context, shard engine.Shard) (*engine.Sha
 	look, stop := context.WithTimeout(ctx, loadTimeout)
 	defer stop()
 	rows := s.resolveAll(look, st.Instances)
-	works := s.executions(look, st.Workflows, st.Nodes)
+	works := s.executions(look, st.Workflows, st.Nodes, st.Signals)
 	if len(rows) < len(st.Instances) || len(works) < len(st.Workflows) {
 		return nil, nil, nil, fmt.Errorf("load shard %d: not all that its rows refer to can be read: %w", shard.Shard, engine.ErrUnavailable)
 	}

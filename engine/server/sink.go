@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/internal/flow"
 	"github.com/fanjet/fanjet/engine/internal/track"
@@ -37,6 +39,15 @@ func (k sink) Stop(shard uint8, instance int64, why string) {
 	if !k.s.owner.Stop(instance, why) {
 		k.s.owner.Handle(k.s.now(), track.Command{Command: engine.Command{Shard: shard, Kind: engine.CommandStop, Target: instance}})
 	}
+}
+
+func (k sink) Child(w *engine.WorkflowInstance, node string, child int64, row *engine.WorkflowInstance) {
+	s, parent := k.s, *w
+	s.owner.After(w.Shard, track.Wake{Done: func(err error) {
+		if err == nil {
+			s.background(func(ctx context.Context) { s.beginChild(ctx, parent, node, child, row) })
+		}
+	}})
 }
 
 func (k sink) NextID() int64 { return k.s.cluster.NextID() }

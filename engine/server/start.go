@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,13 +33,11 @@ type Start struct {
 }
 
 // StartWorkflow saves the definition if it is new, and starts it. It returns the workflow
-// instance's id when its row is stored. A bad definition or param is refused before that.
+// instance's id when its row is stored. A bad definition or param is refused before that, and
+// so is one that nests a workflow which is not saved.
 func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) {
 	if st.Definition == nil {
 		return 0, fmt.Errorf("a start needs a definition: %w", engine.ErrInvalid)
-	}
-	if _, err := workflow.Build(st.Definition); err != nil {
-		return 0, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 	}
 	params, err := st.Definition.BindParams(st.Params)
 	if err != nil {
@@ -47,14 +46,7 @@ func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) {
 	if err := errors.Join(engine.CheckText("key", st.Key, engine.MaxKey), engine.CheckBytes("params", params, engine.MaxParams)); err != nil {
 		return 0, err
 	}
-	if st.App == "" {
-		st.App = st.Definition.App
-	}
-	app, err := s.EnsureApp(ctx, st.App)
-	if err != nil {
-		return 0, err
-	}
-	def, err := s.saveWorkflow(ctx, app, st.Definition)
+	app, def, err := s.save(ctx, st.App, st.Definition, true)
 	if err != nil {
 		return 0, err
 	}
@@ -78,6 +70,33 @@ func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) {
 		s.inbox.put(item{do: func(now int64) { s.flow.Begin(now, e) }}, true)
 	}
 	return row.ID, nil
+}
+
+// SaveWorkflow saves a definition under its name, in its app, and starts nothing. Saving what
+// is there already makes no new version. A workflow that it nests may be saved later; one that
+// is nested in itself, by whatever way, is refused.
+func (s *Server) SaveWorkflow(ctx context.Context, d *workflow.Definition) (*engine.WorkflowDef, error) {
+	if d == nil {
+		return nil, fmt.Errorf("there is no definition to save: %w", engine.ErrInvalid)
+	}
+	_, def, err := s.save(ctx, "", d, false)
+	return def, err
+}
+
+// save checks and saves a definition; app "" is the definition's own.
+func (s *Server) save(ctx context.Context, appName string, d *workflow.Definition, start bool) (*engine.App, *engine.WorkflowDef, error) {
+	if _, err := workflow.Build(d); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+	}
+	app, err := s.EnsureApp(ctx, cmp.Or(appName, d.App))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.checkNesting(ctx, app, d, start); err != nil {
+		return nil, nil, err
+	}
+	def, err := s.saveWorkflow(ctx, app, d)
+	return app, def, err
 }
 
 // saveWorkflow saves the definition under its name; the same one again is no new version.
@@ -119,7 +138,7 @@ func (s *Server) StopInstance(ctx context.Context, id int64) error {
 	if err != nil {
 		return fmt.Errorf("instance %d: %w", id, err)
 	}
-	return s.order(ctx, engine.CommandStop, in.Shard, id)
+	return s.order(ctx, engine.Command{Kind: engine.CommandStop, Shard: in.Shard, Target: id})
 }
 
 // StopWorkflow stops a workflow instance and everything it has running.
@@ -128,21 +147,30 @@ func (s *Server) StopWorkflow(ctx context.Context, id int64) error {
 	if err != nil {
 		return fmt.Errorf("workflow instance %d: %w", id, err)
 	}
-	return s.order(ctx, engine.CommandStopWorkflow, w.Shard, id)
+	return s.order(ctx, engine.Command{Kind: engine.CommandStopWorkflow, Shard: w.Shard, Target: id})
 }
 
-func (s *Server) order(ctx context.Context, kind engine.CommandKind, shard uint8, target int64) error {
-	c := engine.Command{
-		ID: s.cluster.NextID(), Shard: shard, Kind: kind, Target: target,
-		Request: fmt.Sprintf("%016x", token()), CreatedAt: s.now(),
+// order stores a command for the owner of its shard. The same request twice is one command.
+func (s *Server) order(ctx context.Context, c engine.Command) error {
+	c.ID, c.CreatedAt = s.cluster.NextID(), s.now()
+	if c.ID == 0 {
+		return fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)
 	}
-	if r := s.commit.Store(ctx, engine.Change{NewCommands: []engine.Command{c}}, 0); r.Err != nil {
-		return fmt.Errorf("store the command to %s %d: %w", kind, target, r.Err)
+	asked := c.Request != ""
+	if !asked {
+		c.Request = fmt.Sprintf("%016x", token())
 	}
-	if s.owned[shard].Load() {
+	r := s.commit.Store(ctx, engine.Change{NewCommands: []engine.Command{c}}, 0)
+	if asked && errors.Is(r.Err, engine.ErrConflict) {
+		return nil
+	}
+	if r.Err != nil {
+		return fmt.Errorf("store the command to %s %d: %w", c.Kind, c.Target, r.Err)
+	}
+	if s.owned[c.Shard].Load() {
 		s.inbox.put(item{do: func(int64) { s.takeCommand(c) }}, true)
 	} else {
-		_ = s.cfg.Broker.Nudge(shard) // a lost one costs a sweep
+		_ = s.cfg.Broker.Nudge(c.Shard) // a lost one costs a sweep
 	}
 	return nil
 }

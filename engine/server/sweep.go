@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
@@ -71,7 +70,7 @@ func (s *Server) look(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, e := range s.executions(ctx, rows, nil) {
+	for _, e := range s.executions(ctx, rows, nil, nil) {
 		s.inbox.put(item{do: func(now int64) { s.flow.Begin(now, e) }}, false)
 	}
 	after := int64(0)
@@ -90,32 +89,6 @@ func (s *Server) look(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// takeCommand carries a command out, on the loop.
-func (s *Server) takeCommand(c engine.Command) {
-	if c.Kind != engine.CommandStopWorkflow {
-		s.handle(track.Command{Command: c})
-		return
-	}
-	done := func() {
-		if p := s.owner.Pending(c.Shard); p != nil {
-			p.GoneCommands = append(p.GoneCommands, c.ID)
-		}
-	}
-	if s.flow.Stop(s.now(), c.Target, "stopped by request") {
-		done()
-		return
-	}
-	s.background(func(ctx context.Context) {
-		w, err := s.cfg.Store.WorkflowInstance(ctx, c.Target)
-		if err == nil && !w.Status.Terminal() {
-			return // it is about to begin; the command is read again
-		}
-		if err == nil || errors.Is(err, engine.ErrNotFound) {
-			s.inbox.put(item{do: func(int64) { done() }}, false)
-		}
-	})
 }
 
 // lookAtWorkers takes in which workers are in maintenance.

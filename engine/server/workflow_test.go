@@ -36,18 +36,6 @@ func (w *world) waitWorkflow(id int64) *engine.WorkflowInstance {
 	return wi
 }
 
-func (w *world) node(id int64, name string) engine.Node {
-	w.t.Helper()
-	nodes, err := w.store.Nodes(w.ctx, id)
-	require.NoError(w.t, err)
-	for _, n := range nodes {
-		if n.Node == name {
-			return n
-		}
-	}
-	return engine.Node{}
-}
-
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

@@ -20,7 +20,7 @@ func (f *Flow) act(x *execution, actions []workflow.Action) {
 		case workflow.SkipNode:
 			f.moved(x, a.Node)
 		case workflow.StopNode:
-			f.sink.Stop(x.Row.Shard, x.row(a.Node).Instance, "its workflow ends")
+			actions = append(actions, f.stopNode(x, a.Node)...)
 		case workflow.CancelWaiting:
 			for i := range x.rows {
 				if s := x.p.State(i); s.Status == workflow.NodeCanceled && (x.rows[i] == nil || !x.rows[i].Status.Terminal()) {
@@ -33,40 +33,67 @@ func (f *Flow) act(x *execution, actions []workflow.Action) {
 	}
 }
 
-// run starts a node: a decision is evaluated, a job gets an instance.
+// run starts a node.
 func (f *Flow) run(x *execution, i int) []workflow.Action {
 	n := x.Graph.Node(i)
 	env := workflow.Env{Params: x.Row.Params, Nodes: x.results, Context: x.Row.Context, Trigger: x.trigger()}
-	if n.Decision() {
-		f.moved(x, i)
-		choice, err := x.Graph.Decide(i, env)
-		if err != nil {
-			return f.finished(x, i, workflow.Outcome{Status: workflow.NodeFailed, Error: err.Error()})
-		}
-		x.rows[i].Result = []byte(choice)
-		return f.finished(x, i, workflow.Outcome{Status: workflow.NodeSucceeded, Choice: choice})
+	switch n.Kind() {
+	case workflow.TypeDecision:
+		return f.decide(x, i, env)
+	case workflow.TypeWait:
+		return f.wait(x, i, env)
+	case workflow.TypeSignal, workflow.TypeApproval:
+		return f.await(x, i)
+	case workflow.TypeWorkflow:
+		return f.nest(x, i, env)
+	default:
+		return f.job(x, i, env)
 	}
+}
+
+// decide evaluates a decision.
+func (f *Flow) decide(x *execution, i int, env workflow.Env) []workflow.Action {
+	f.moved(x, i)
+	choice, err := x.Graph.Decide(i, env)
+	if err != nil {
+		return f.failed(x, i, err)
+	}
+	x.rows[i].Result = []byte(choice)
+	x.keep(i, []byte(choice)) // it is small: at most an expression's text
+	return f.finished(x, i, workflow.Outcome{Status: workflow.NodeSucceeded, Choice: choice})
+}
+
+// job gives a job node its instance.
+func (f *Flow) job(x *execution, i int, env workflow.Env) []workflow.Action {
+	n := x.Graph.Node(i)
 	params, err := x.Graph.Params(i, env)
 	var jobSpec *workflow.Spec
 	job := x.Jobs[n.ID]
 	if job != nil {
 		jobSpec = &job.Spec
 	}
-	if n.Job != "" && job == nil {
+	spec := n.Resolve(jobSpec)
+	var items json.RawMessage
+	switch {
+	case err != nil:
+	case n.Job != "" && job == nil:
 		err = fmt.Errorf("job %q is not in app %q: save it, or give the node a processor of its own", n.Job, x.App.Name)
+	case n.ForEach == nil:
+	case spec.Mode == workflow.Broadcast:
+		err = fmt.Errorf("job %q is a broadcast; for_each runs over a list as a map", n.Job)
+	default:
+		items, err = x.Graph.Items(i, env)
 	}
 	if err != nil {
-		f.moved(x, i)
-		return f.finished(x, i, workflow.Outcome{Status: workflow.NodeFailed, Error: err.Error()})
+		return f.failed(x, i, err)
 	}
-	spec := n.Resolve(jobSpec)
 	spec.Params = nil
 	if params == nil && jobSpec != nil {
 		params = jobSpec.Params
 	}
 	node := Node{Spec: &spec, Instance: engine.Instance{
 		ID: f.sink.NextID(), App: x.Row.App, Shard: x.Row.Shard, Workflow: x.Row.ID, Node: n.ID,
-		Lane: spec.Lane, Pool: spec.Pool, Key: x.Row.Key, Params: params, DueAt: f.now, CreatedAt: f.now,
+		Lane: spec.Lane, Pool: spec.Pool, Key: x.Row.Key, Params: params, Items: items, DueAt: f.now, CreatedAt: f.now,
 	}}
 	if job != nil {
 		node.Job, node.Instance.Job, node.Instance.JobVersion = job.Name, job.ID, job.Version
@@ -75,6 +102,38 @@ func (f *Flow) run(x *execution, i int) []workflow.Action {
 	f.moved(x, i)
 	f.sink.Admit(x.App, node)
 	return nil
+}
+
+// failed ends a node that cannot run, or did not do what it should.
+func (f *Flow) failed(x *execution, i int, err error) []workflow.Action {
+	f.moved(x, i)
+	return f.finished(x, i, workflow.Outcome{Status: workflow.NodeFailed, Error: err.Error()})
+}
+
+// start notes that a node that no worker runs has begun.
+func (f *Flow) start(x *execution, i int) {
+	if err := x.p.Running(i); err != nil {
+		panic("a node that was just decided does not run: " + err.Error())
+	}
+	x.row(i).StartedAt = f.now
+	f.moved(x, i)
+}
+
+// stopNode stops what a node runs or waits for.
+func (f *Flow) stopNode(x *execution, i int) []workflow.Action {
+	r := x.row(i)
+	switch {
+	case r.Child != 0:
+		if child := f.live[r.Child]; child != nil {
+			f.stop(child, "the workflow it is nested in ends")
+		}
+		return nil // else it is stopped when it has been read
+	case r.Instance != 0:
+		f.sink.Stop(x.Row.Shard, r.Instance, "its workflow ends")
+		return nil
+	default:
+		return f.finished(x, i, workflow.Outcome{Status: workflow.NodeStopped})
+	}
 }
 
 // trigger says what started the execution.
@@ -89,8 +148,6 @@ func (x *execution) trigger() json.RawMessage {
 	}
 	return b
 }
-
-func (f *Flow) finish(x *execution, i int, out workflow.Outcome) { f.act(x, f.finished(x, i, out)) }
 
 // finished takes the end of a node into the progress and stores it.
 func (f *Flow) finished(x *execution, i int, out workflow.Outcome) []workflow.Action {
@@ -109,78 +166,8 @@ func (f *Flow) finished(x *execution, i int, out workflow.Outcome) []workflow.Ac
 		}
 	}
 	f.moved(x, i)
+	f.drop(x, i)
 	return actions
-}
-
-// row is the node's row, made if there is none.
-func (x *execution) row(i int) *nodeRow {
-	if x.rows[i] == nil {
-		x.rows[i] = &nodeRow{fresh: true, Node: engine.Node{Workflow: x.Row.ID, Index: int32(i), Node: x.Graph.Node(i).ID, Attempt: 1}}
-	}
-	return x.rows[i]
-}
-
-// moved writes the node's state to its row.
-func (f *Flow) moved(x *execution, i int) {
-	r, s := x.row(i), x.p.State(i)
-	r.Status, r.Reason, r.Choice, r.Error = engineStatus(s.Status), string(s.Reason), []byte(s.Choice), s.Error
-	if s.Status.Terminal() && r.FinishedAt == 0 {
-		r.FinishedAt = f.now
-	}
-	r.dirty = true
-	x.touched = append(x.touched, i)
-	f.sink.Moved(&x.Row, r.Node)
-}
-
-// flush puts the rows that moved into the shard's Change.
-func (f *Flow) flush(x *execution) {
-	c := f.sink.Pending(x.Row.Shard)
-	if c == nil {
-		return
-	}
-	for _, i := range x.touched {
-		r := x.rows[i]
-		if !r.dirty {
-			continue
-		}
-		r.dirty = false
-		put(&c.NewNodes, &c.Nodes, r.Node, r.fresh, sameNode)
-		r.fresh = false
-	}
-	x.touched = x.touched[:0]
-	if x.dirty || x.Fresh {
-		f.store(x)
-	}
-}
-
-// store puts the row of the workflow instance into the shard's Change.
-func (f *Flow) store(x *execution) {
-	if c := f.sink.Pending(x.Row.Shard); c != nil {
-		put(&c.NewWorkflows, &c.Workflows, x.Row, x.Fresh, sameWorkflow)
-		x.Fresh, x.dirty = false, false
-	}
-}
-
-func sameNode(a, b *engine.Node) bool {
-	return a.Workflow == b.Workflow && a.Index == b.Index && a.Attempt == b.Attempt
-}
-func sameWorkflow(a, b *engine.WorkflowInstance) bool { return a.ID == b.ID }
-
-// put adds a row, or replaces it where the same Change already has it.
-func put[T any](fresh, stored *[]T, row T, isFresh bool, same func(a, b *T) bool) {
-	for _, rows := range []*[]T{fresh, stored} {
-		for i := len(*rows) - 1; i >= max(0, len(*rows)-64); i-- {
-			if same(&(*rows)[i], &row) {
-				(*rows)[i] = row
-				return
-			}
-		}
-	}
-	if isFresh {
-		*fresh = append(*fresh, row)
-	} else {
-		*stored = append(*stored, row)
-	}
 }
 
 // end makes the workflow instance final.
@@ -195,33 +182,36 @@ func (f *Flow) end(x *execution, status workflow.NodeStatus, text string) {
 		x.Row.Result = x.result()
 	}
 	x.dirty = true
+	f.untime(x)
 	delete(f.live, x.Row.ID)
-	f.remember(x.Row.ID, x.Row.Shard)
-	f.sink.Ended(x.Row)
-}
-
-// remember keeps in mind for a while that an instance is final.
-func (f *Flow) remember(id int64, shard uint8) {
-	if len(f.ended) >= endedMost {
-		for old, e := range f.ended {
-			if f.now-e.at > endedKept {
-				delete(f.ended, old)
-			}
+	f.past.add(&x.Row)
+	if c := f.sink.Pending(x.Row.Shard); c != nil {
+		for _, s := range x.signals {
+			c.GoneSignals = append(c.GoneSignals, s.ID)
 		}
 	}
-	f.ended[id] = ending{shard, f.now}
+	x.signals = nil
+	f.over(x)
 }
 
-const (
-	endedMost = 4096
-	endedKept = 60_000 // ms; a read takes less
-)
+// over tells that a workflow instance is final: live views, and the node it is nested in.
+func (f *Flow) over(x *execution) {
+	f.sink.Ended(x.Row)
+	f.flush(x)
+	f.tellParent(&x.Row)
+}
 
 // fail ends a workflow instance that cannot go on.
 func (f *Flow) fail(x *execution, err error) {
-	for i, r := range x.rows {
-		if r != nil && r.Instance != 0 && !r.Status.Terminal() {
-			f.sink.Stop(x.Row.Shard, x.rows[i].Instance, "its workflow cannot go on")
+	for _, r := range x.rows {
+		if r == nil || r.Status.Terminal() {
+			continue
+		}
+		if child := f.live[r.Child]; child != nil {
+			f.stop(child, "the workflow it is nested in cannot go on")
+		}
+		if r.Instance != 0 {
+			f.sink.Stop(x.Row.Shard, r.Instance, "its workflow cannot go on")
 		}
 	}
 	if x.Row.Status == engine.StatusWaiting {
@@ -230,46 +220,4 @@ func (f *Flow) fail(x *execution, err error) {
 	}
 	f.end(x, workflow.NodeFailed, err.Error())
 	f.flush(x)
-}
-
-// result is an object with the results of the nodes that nothing follows. Where they are
-// too large together, their sizes stand in their place.
-func (x *execution) result() []byte {
-	leaves, sizes, total := map[string]json.RawMessage{}, map[string]int{}, 0
-	for i, r := range x.rows {
-		if r == nil || len(x.Graph.Children(i)) > 0 || r.Status != engine.StatusSucceeded {
-			continue
-		}
-		v := json.RawMessage(r.Result)
-		if len(v) == 0 {
-			v = json.RawMessage("null")
-		}
-		leaves[r.Node.Node], sizes[r.Node.Node] = v, len(v)
-		total += len(v) + len(r.Node.Node) + 8
-	}
-	var out any = leaves
-	if total > engine.MaxResult {
-		out = map[string]any{"too_large": sizes}
-	}
-	b, err := json.Marshal(out)
-	if err != nil || len(b) > engine.MaxResult {
-		return []byte(fmt.Sprintf(`{"too_large":%d}`, total))
-	}
-	return b
-}
-
-func nodeStatus(s engine.Status) workflow.NodeStatus {
-	n, err := workflow.ParseNodeStatus(s.String())
-	if err != nil {
-		return 0 // Restore refuses it by name
-	}
-	return n
-}
-
-func engineStatus(s workflow.NodeStatus) engine.Status {
-	e, err := engine.ParseStatus(s.String())
-	if err != nil {
-		panic("a node status has no word in engine: " + err.Error())
-	}
-	return e
 }

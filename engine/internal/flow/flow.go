@@ -3,7 +3,6 @@ package flow
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/workflow"
@@ -28,6 +27,10 @@ type Sink interface {
 	Admit(app *engine.App, n Node)
 	// Stop stops an instance, wherever it is.
 	Stop(shard uint8, instance int64, why string)
+	// Child has a nested workflow instance of a node read once the shard's Change is stored,
+	// and Begin called with it and its nodes, be it waiting, running or final. row is set when
+	// that Change makes it.
+	Child(w *engine.WorkflowInstance, node string, child int64, row *engine.WorkflowInstance)
 	// NextID is a fresh id.
 	NextID() int64
 	// Moved tells live views, after the commit, that a node has moved.
@@ -43,27 +46,32 @@ type Execution struct {
 	Graph *workflow.Graph
 	// Jobs are the registered jobs that nodes name, by node id.
 	Jobs map[string]*engine.Job
-	// Nodes are the rows of nodes that have moved; only on take-over.
-	Nodes []engine.Node
+	// Nested are the workflows that nodes nest, by name.
+	Nested map[string]*Nested
+	// Nodes are the rows of nodes that have moved, and Signals what is kept for later ones;
+	// only of an instance that was stored before.
+	Nodes   []engine.Node
+	Signals []engine.Signal
 	// Fresh says that the row is not stored yet.
 	Fresh bool
 	// Err says that the instance cannot be run (its definition is gone or broken).
 	Err error
 }
 
-// Flow keeps the workflow instances of the owned shards. It is not safe for concurrent use.
-type Flow struct {
-	sink Sink
-	live map[int64]*execution
-	now  int64
-	next int64 // earliest deadline, 0 none
-	// ended are instances that became final lately: a row read before that still waits.
-	ended map[int64]ending
+// Nested is a workflow that a node runs, at the version that it runs.
+type Nested struct {
+	Workflow   int64
+	Version    int32
+	Definition *workflow.Definition
 }
 
-type ending struct {
-	shard uint8
-	at    int64
+// Flow keeps the workflow instances of the owned shards. It is not safe for concurrent use.
+type Flow struct {
+	sink   Sink
+	live   map[int64]*execution
+	past   past
+	timers timers
+	now    int64
 }
 
 type execution struct {
@@ -73,6 +81,8 @@ type execution struct {
 	results map[string]json.RawMessage
 	wanted  map[int]bool // nodes whose result a later node reads
 	kept    int
+	signals []engine.Signal // that came before their nodes, by id
+	timers  map[int]*timer  // by node; ofWorkflow for that of the whole
 	dirty   bool
 	touched []int
 }
@@ -85,32 +95,30 @@ type nodeRow struct {
 
 // New makes a Flow without instances.
 func New(sink Sink) *Flow {
-	return &Flow{sink: sink, live: map[int64]*execution{}, ended: map[int64]ending{}}
+	return &Flow{sink: sink, live: map[int64]*execution{}, past: past{ended: map[int64]ending{}}}
 }
 
 // Active is the number of workflow instances in memory.
 func (f *Flow) Active() int { return len(f.live) }
 
 // Begin starts a new workflow instance of an owned shard, or goes on with a stored one.
-// One that is there already is left alone.
+// One that is there already, or whose row is older than what is known of it, is left alone.
+// A nested one begins only while its node waits for it.
 func (f *Flow) Begin(now int64, e Execution) {
 	f.now = max(f.now, now)
-	_, ended := f.ended[e.Row.ID]
-	if f.live[e.Row.ID] != nil || ended || e.Row.Status.Terminal() || f.sink.Pending(e.Row.Shard) == nil {
+	if f.live[e.Row.ID] != nil || f.sink.Pending(e.Row.Shard) == nil || f.past.stale(&e.Row) {
 		return
 	}
-	x := &execution{Execution: e, results: map[string]json.RawMessage{}, wanted: map[int]bool{}}
+	if e.Row.Parent != 0 && !f.beginNested(&e) || e.Row.Status.Terminal() {
+		return
+	}
+	x := newExecution(e)
 	if e.Err != nil {
 		x.Row.Status, x.Row.Error, x.Row.FinishedAt = engine.StatusFailed, engine.CutText(e.Err.Error(), engine.MaxError), f.now
+		f.past.add(&x.Row)
 		f.store(x)
-		f.sink.Ended(x.Row)
+		f.over(x)
 		return
-	}
-	x.rows = make([]*nodeRow, e.Graph.Len())
-	for i := range e.Graph.Len() {
-		for _, r := range e.Graph.References(i) {
-			x.wanted[r] = true
-		}
 	}
 	f.live[x.Row.ID] = x
 	var err error
@@ -123,14 +131,49 @@ func (f *Flow) Begin(now int64, e Execution) {
 		x.dirty = true
 		f.sink.Ended(x.Row)
 	}
-	if d := x.Graph.Definition().Timeout.Milliseconds(); d > 0 {
-		f.deadline(x.Row.StartedAt + d)
+	if parent := f.live[x.Row.Parent]; parent != nil && parent.Row.Status == engine.StatusPaused {
+		f.pause(x)
+	}
+	if x.Row.Status == engine.StatusPaused {
+		x.p.Pause()
+	}
+	f.goOn(x)
+}
+
+// goOn sets the timers and starts what can start.
+func (f *Flow) goOn(x *execution) {
+	f.watch(x)
+	for i, r := range x.rows {
+		if r == nil || !x.p.State(i).Status.Active() {
+			continue
+		}
+		if r.DueAt != 0 {
+			f.timer(x, i, r.DueAt)
+		}
+		if r.Child != 0 {
+			f.sink.Child(&x.Row, r.Node.Node, r.Child, nil)
+		}
 	}
 	f.act(x, x.p.Start())
 	if status, text, final := x.p.Final(); final && !x.Row.Status.Terminal() {
 		f.end(x, status, text)
 	}
 	f.flush(x)
+}
+
+func newExecution(e Execution) *execution {
+	x := &execution{
+		Execution: e, results: map[string]json.RawMessage{}, wanted: map[int]bool{}, timers: map[int]*timer{}, signals: e.Signals,
+	}
+	if e.Err == nil {
+		x.rows = make([]*nodeRow, e.Graph.Len())
+		for i := range e.Graph.Len() {
+			for _, r := range e.Graph.References(i) {
+				x.wanted[r] = true
+			}
+		}
+	}
+	return x
 }
 
 // restore rebuilds the progress from the rows.
@@ -154,7 +197,9 @@ func (x *execution) restore() (*workflow.Progress, error) {
 		states[i] = workflow.NodeState{
 			Status: nodeStatus(n.Status), Reason: workflow.NodeReason(n.Reason), Choice: workflow.Choice(n.Choice), Error: n.Error,
 		}
-		x.keep(i, n.Result)
+		if n.Status == engine.StatusSucceeded {
+			x.keep(i, n.Result)
+		}
 	}
 	var ending workflow.Ending
 	switch x.Row.Reason {
@@ -177,15 +222,11 @@ const (
 func (f *Flow) Lost(shard uint8) {
 	for id, x := range f.live {
 		if x.Row.Shard == shard {
+			f.untime(x)
 			delete(f.live, id)
 		}
 	}
-	// What was decided last may not be stored: the shard's rows tell when it comes back.
-	for id, e := range f.ended {
-		if e.shard == shard {
-			delete(f.ended, id)
-		}
-	}
+	f.past.forget(shard)
 }
 
 // Started takes in that the instance of a node was started by a worker.
@@ -208,14 +249,17 @@ func (f *Flow) Final(now int64, in *engine.Instance) {
 	if x == nil {
 		return
 	}
-	out := workflow.Outcome{Error: in.Error}
-	switch in.Status {
+	x.rows[i].StartedAt = in.StartedAt
+	f.act(x, f.ended(x, i, in.Status, in.Result, in.Error))
+	f.flush(x)
+}
+
+// ended takes in how what ran for a node has ended.
+func (f *Flow) ended(x *execution, i int, status engine.Status, result []byte, text string) []workflow.Action {
+	out := workflow.Outcome{Error: text}
+	switch status {
 	case engine.StatusSucceeded:
-		out.Status = workflow.NodeSucceeded
-		if !x.keep(i, in.Result) {
-			out = workflow.Outcome{Status: workflow.NodeFailed, Error: fmt.Sprintf(
-				"its result of %d bytes is over what is kept for later nodes: %d bytes in all", len(in.Result), maxKept)}
-		}
+		return f.succeeded(x, i, result)
 	case engine.StatusTimedOut:
 		out.Status = workflow.NodeTimedOut
 	case engine.StatusStopped:
@@ -225,10 +269,19 @@ func (f *Flow) Final(now int64, in *engine.Instance) {
 	default:
 		out.Status = workflow.NodeFailed
 	}
-	row := x.rows[i]
-	row.Result, row.StartedAt = in.Result, in.StartedAt
-	f.finish(x, i, out)
-	f.flush(x)
+	x.rows[i].Result = result
+	return f.finished(x, i, out)
+}
+
+// succeeded ends a node with its result, which must have room among those kept.
+func (f *Flow) succeeded(x *execution, i int, result []byte) []workflow.Action {
+	x.rows[i].Result = result
+	out := workflow.Outcome{Status: workflow.NodeSucceeded}
+	if !x.keep(i, result) {
+		out = workflow.Outcome{Status: workflow.NodeFailed, Error: fmt.Sprintf(
+			"its result of %d bytes is over what is kept for later nodes: %d bytes in all", len(result), maxKept)}
+	}
+	return f.finished(x, i, out)
 }
 
 func (f *Flow) find(in *engine.Instance) (*execution, int) {
@@ -253,53 +306,4 @@ func (x *execution) keep(i int, result []byte) bool {
 	}
 	x.results[x.Graph.Node(i).ID] = json.RawMessage(result)
 	return true
-}
-
-// Stop stops a workflow instance; false if it is not in memory.
-func (f *Flow) Stop(now int64, id int64, why string) bool {
-	f.now = max(f.now, now)
-	x := f.live[id]
-	if x == nil {
-		return false
-	}
-	x.Row.Reason, x.Row.Error, x.dirty = reasonStopping, engine.CutText(why, engine.MaxError), true
-	f.act(x, x.p.Stop(why))
-	f.flush(x)
-	return true
-}
-
-// NextWake is when Tick must be called, 0 if never.
-func (f *Flow) NextWake() int64 { return f.next }
-
-func (f *Flow) deadline(at int64) {
-	if f.next == 0 || at < f.next {
-		f.next = at
-	}
-}
-
-// Tick ends workflow instances that are over their timeout.
-func (f *Flow) Tick(now int64) {
-	f.now = max(f.now, now)
-	if f.next == 0 || f.now < f.next {
-		return
-	}
-	f.next = 0
-	ids := make([]int64, 0, len(f.live))
-	for id := range f.live {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		x := f.live[id]
-		d := x.Graph.Definition().Timeout.Milliseconds()
-		switch {
-		case d <= 0 || x.Row.Reason == reasonTimingOut || x.Row.Reason == reasonStopping:
-		case f.now < x.Row.StartedAt+d:
-			f.deadline(x.Row.StartedAt + d)
-		default:
-			x.Row.Reason, x.dirty = reasonTimingOut, true
-			f.act(x, x.p.TimeOut())
-			f.flush(x)
-		}
-	}
 }
