@@ -26,6 +26,10 @@ type Config struct {
 	// Silent is how long an instance may be silent before its messages are looked for;
 	// default 30 s.
 	Silent time.Duration
+	// MaxLost is how often the worker of a task may die, or be silent for so long that it
+	// counts as dead, before the task fails; default 3. A run that was granted to a worker
+	// counts, whether it had begun or not.
+	MaxLost int32
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 }

@@ -62,6 +62,8 @@ type Server struct {
 	gens        [engine.Shards]uint32
 	held        [engine.Shards]engine.Shard
 	strays      strays
+	poison      [engine.Shards]poison
+	dirtyAt     int64 // mono, since when readDirty
 	taken       taken
 	skewed      map[workerName]time.Time
 	asks        [engine.Shards]func()
@@ -109,7 +111,7 @@ func New(c Config) (*Server, error) {
 		},
 	}, c.Store, s)
 	view := &fleetView{fleet: s.fleet, now: s.now, mono: s.mono, turns: map[string]int64{}}
-	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds()}, view, hooks{s})
+	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds(), MaxLost: c.MaxLost}, view, hooks{s})
 	s.flow = flow.New(sink{s})
 	return s, nil
 }

@@ -115,6 +115,8 @@ func (r *role) server(ctx context.Context, log *slog.Logger) (err error) {
 	defer b.Close()
 	s, err := server.New(server.Config{
 		Name: r.Name, Store: db, Broker: b, AckWait: r.AckWait, Lease: r.Lease, BeatEvery: r.Beat, Silent: r.Silent, Log: log,
+		// By the dice one task may lose more of its workers than is a bad omen elsewhere.
+		MaxLost: 20,
 	})
 	if err != nil {
 		return err
