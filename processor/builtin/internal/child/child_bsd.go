@@ -32,3 +32,6 @@ func (c *Child) terminate() {
 func (c *Child) kill() { _ = syscall.Kill(-c.PID(), syscall.SIGKILL) }
 
 func (c *Child) anybody() bool { return syscall.Kill(-c.PID(), 0) == nil }
+
+// Unread tells whether the program left some of its input unread. Here that is not known.
+func (c *Child) Unread() bool { return false }

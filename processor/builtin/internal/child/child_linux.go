@@ -101,3 +101,17 @@ func (c *Child) marked(pid string) bool {
 	env, err := os.ReadFile(filepath.Join("/proc", pid, "environ"))
 	return err == nil && bytes.Contains(env, []byte(c.token))
 }
+
+// Unread tells whether the program left some of its input unread.
+func (c *Child) Unread() bool {
+	if c.Stdin == nil {
+		return false
+	}
+	conn, err := c.Stdin.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	err = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // FIONREAD; 0 if it is not known
+	return err == nil && n > 0
+}

@@ -39,3 +39,6 @@ func (c *Child) terminate() { c.kill() }
 func (c *Child) kill() { _ = c.cmd.Process.Kill() }
 
 func (c *Child) anybody() bool { return false }
+
+// Unread tells whether the program left some of its input unread. Here that is not known.
+func (c *Child) Unread() bool { return false }

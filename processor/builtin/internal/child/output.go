@@ -61,6 +61,13 @@ func (o *Output) End() Counts {
 	return o.counts
 }
 
+// Line logs one line that did not come by a stream, within the same limit.
+func (o *Output) Line(level slog.Level, text string) {
+	s := o.Stream(level)
+	_, _ = s.Write([]byte(text)) // never fails
+	_ = s.Close()
+}
+
 // Stream is one of the streams of an Output: a Writer. A last line without its end is logged by
 // Close.
 type Stream struct {
@@ -162,6 +169,13 @@ func (s *Stream) Close() error {
 		s.cut = false
 	}
 	return nil
+}
+
+// Forget lets go of the tail.
+func (s *Stream) Forget() {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.tail = s.tail[:0]
 }
 
 // Copy reads f to its end, or to its deadline, into the stream and closes that. held tells that it
