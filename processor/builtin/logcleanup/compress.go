@@ -3,8 +3,7 @@ package logcleanup
 import (
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -28,12 +27,8 @@ func isTemp(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
-// tempName is always the same for a file: two workers of one disk get in each other's way, and a
-// copy left by a crash is found again.
-func tempName(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return tempPrefix + hex.EncodeToString(sum[:12]) + tempSuffix
-}
+// tempName is never the same twice: what one worker wrote, no other takes for its own.
+func tempName() string { return tempPrefix + rand.Text() + tempSuffix }
 
 // compressed tells by the name whether another compression would gain nothing.
 func compressed(name string) bool {
@@ -56,6 +51,14 @@ func (s *sweep) compress(ctx context.Context, d *dir, name string, info fs.FileI
 	if now, err := src.Stat(); err != nil || !unchanged(info, now) {
 		return 0, errors.Join(keepError(ReasonChanged), err)
 	}
+	// The lock only saves work, where the disk has locks: workers that share it and compress the
+	// same file at once do no harm.
+	if !lock(src) {
+		return 0, keepError(ReasonInProgress)
+	}
+	if _, err := d.root.Lstat(name); err != nil {
+		return 0, err // done by the one who had the lock
+	}
 	before := footprintOf(info).freed()
 	if at, err := d.root.Lstat(target); err == nil {
 		if err := sameContent(ctx, d, target, at, src); err != nil {
@@ -66,8 +69,8 @@ func (s *sweep) compress(ctx context.Context, d *dir, name string, info fs.FileI
 		}
 		return before, s.replaced(d, name, info, src) // a crash came between copy and removal
 	}
-	temp := tempName(name)
-	out, err := s.createTemp(d, temp)
+	temp := tempName()
+	out, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // its owner's until it is complete
 	if err != nil {
 		return 0, err
 	}
@@ -89,8 +92,9 @@ func (s *sweep) compress(ctx context.Context, d *dir, name string, info fs.FileI
 	if err := d.file.Sync(); err != nil {
 		return 0, fmt.Errorf("sync the folder: %w", err)
 	}
+	// From here on the copy stays whatever happens: another worker of the same disk may have found
+	// it complete and removed the original already.
 	if err := s.replaced(d, name, info, src); err != nil {
-		_ = s.sys.unlink(d, target, false) // the original stays, so the copy goes
 		return 0, err
 	}
 	return before - footprintOf(after).bytes, nil
@@ -112,26 +116,6 @@ func (s *sweep) replaced(d *dir, name string, info fs.FileInfo, src *os.File) er
 		return keepError(ReasonChanged)
 	}
 	return s.sys.unlink(d, name, false)
-}
-
-// createTemp makes the copy's file, readable by its owner only until it is complete.
-func (s *sweep) createTemp(d *dir, temp string) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	f, err := d.root.OpenFile(temp, flags, 0o600)
-	if !errors.Is(err, fs.ErrExist) {
-		return f, err
-	}
-	old, err := d.root.Lstat(temp)
-	if err != nil {
-		return nil, keepError(ReasonInProgress)
-	}
-	if s.now.Sub(old.ModTime()) < tempAge {
-		return nil, keepError(ReasonInProgress)
-	}
-	if err := s.sys.unlink(d, temp, false); err != nil {
-		return nil, fmt.Errorf("remove the copy that a crash left: %w", err)
-	}
-	return d.root.OpenFile(temp, flags, 0o600)
 }
 
 // fill writes the copy with the mode and the owner of the original.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,3 +83,5 @@ func openOf(folder string, files map[fileID]struct{}) error {
 	}
 	return err
 }
+
+func changed(st *syscall.Stat_t) time.Time { return time.Unix(st.Ctim.Unix()) }

@@ -1,6 +1,9 @@
 package logcleanup
 
-import "io/fs"
+import (
+	"io/fs"
+	"time"
+)
 
 // system is what a sweep asks of the operating system beyond os.Root, and the one place where
 // tests put failures and races.
@@ -25,6 +28,8 @@ type footprint struct {
 	id    fileID
 	bytes int64  // allocated, which is less than the size of a sparse file
 	links uint64 // names it has
+	// changed is when its content, names or times were last changed; nobody can set it back.
+	changed time.Time
 }
 
 // freed is what removing one name gives back: nothing while there are others.

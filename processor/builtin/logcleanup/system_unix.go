@@ -44,10 +44,10 @@ func space(d *dir) (free, total int64, err error) {
 func footprintOf(info fs.FileInfo) footprint {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return footprint{bytes: info.Size(), links: 1}
+		return footprint{bytes: info.Size(), links: 1, changed: info.ModTime()}
 	}
 	//nolint:unconvert // of another type on another system
-	return footprint{id: fileID{uint64(st.Dev), uint64(st.Ino)}, bytes: int64(st.Blocks) * 512, links: uint64(st.Nlink)}
+	return footprint{id: fileID{uint64(st.Dev), uint64(st.Ino)}, bytes: int64(st.Blocks) * 512, links: uint64(st.Nlink), changed: changed(st)}
 }
 
 // control hands the folder's descriptor to a system call.
@@ -65,6 +65,20 @@ func (d *dir) control(call func(fd int) error) error {
 		}
 	})
 	return errors.Join(err, called)
+}
+
+// lock tells whether this process has the file for itself, as far as others ask too. A disk
+// without locks lets everybody pass. It ends when the file is closed.
+func lock(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return true
+	}
+	taken := true
+	err = conn.Control(func(fd uintptr) {
+		taken = !errors.Is(unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	})
+	return taken || err != nil
 }
 
 // chown gives the copy the owner of the original; only root can, and it matters only then.

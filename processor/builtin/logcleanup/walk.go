@@ -149,7 +149,7 @@ func (s *sweep) judge(d *dir, name string, info fs.FileInfo) (Reason, error) {
 		return ReasonLink, nil
 	case !link && !info.Mode().IsRegular():
 		return ReasonSpecial, nil
-	case isTemp(name) && s.now.Sub(info.ModTime()) < tempAge:
+	case isTemp(name) && s.now.Sub(footprintOf(info).changed) < tempAge:
 		return ReasonInProgress, nil
 	case isTemp(name) && s.plan.compress: // left by a crash, of this processor itself
 		return "", nil
