@@ -44,7 +44,7 @@ func TestWorker(t *testing.T) {
 	require.Equal(t, engine.StatusSucceeded, in.Status, in.Error)
 	require.JSONEq(t, `{"all":12497500,"n":5000,"total":5000,"failed":0}`, string(in.Result))
 
-	in = w.Wait(w.Start("again", workflow.Spec{Processor: "plain", TaskRetry: workflow.Retry{Max: 3}}, object{"do": "checkpoint"}))
+	in = w.Wait(w.Start("again", workflow.Spec{Processor: "plain", Retry: workflow.Retry{Max: 3}}, object{"do": "checkpoint"}))
 	require.Equal(t, engine.StatusSucceeded, in.Status, in.Error)
 	require.Equal(t, "2", string(in.Result))
 
