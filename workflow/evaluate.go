@@ -142,7 +142,7 @@ func (g *Graph) Decide(i int, env Env) (Choice, error) {
 	}
 	if err != nil {
 		return "", fmt.Errorf("decision %q: %w", g.def.Nodes[i].ID,
-			&ExprError{p.source, fmt.Sprintf("gave %s of type %s: %v", show(v), kindOf(v), err)})
+			&ExprError{Expr: p.source, Message: fmt.Sprintf("gave %s of type %s: %v", show(v), kindOf(v), err)})
 	}
 	return c, nil
 }

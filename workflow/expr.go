@@ -33,11 +33,17 @@ type ExprError struct {
 	Expr string
 	// Message says what happened, with the types of the values.
 	Message string
+	// At is the character of Expr at which it went wrong, from 1; 0 if that is not known.
+	At int
 }
 
-// Error shows the expression and what happened.
+// Error shows the expression, what happened, and where in it.
 func (e *ExprError) Error() string {
-	return fmt.Sprintf("expression %q: %s", clip(strings.TrimSpace(e.Expr)), e.Message)
+	s := fmt.Sprintf("expression %q: %s", clip(strings.TrimSpace(e.Expr)), e.Message)
+	if e.At > 0 {
+		s += fmt.Sprintf(" (at character %d)", e.At)
+	}
+	return s
 }
 
 // Env is what expressions of a run see, all of it JSON. An empty value is null. Each value
@@ -117,6 +123,7 @@ type program struct {
 	names  []string // of params, context and trigger: those it reads
 	nodes  []string // ids whose results it reads
 	params []string // params it names
+	kind   string   // of what it gives, as far as its form tells: bool, string, number, other, or empty
 }
 
 // run evaluates the program. Its work and its memory are bounded by the guard: no loops, no
@@ -124,11 +131,11 @@ type program struct {
 func (p *program) run(s *scope) (any, error) {
 	env, err := s.values(p)
 	if err != nil {
-		return nil, &ExprError{p.source, err.Error()}
+		return nil, &ExprError{Expr: p.source, Message: err.Error()}
 	}
 	v, err := vm.Run(p.code, env)
 	if err != nil {
-		return nil, &ExprError{p.source, exprMessage(err)}
+		return nil, &ExprError{Expr: p.source, Message: exprMessage(err)}
 	}
 	return v, nil
 }
@@ -140,6 +147,32 @@ func exprMessage(err error) string {
 		return fe.Message
 	}
 	return err.Error()
+}
+
+// placedError is a refusal of the guard and where it stands.
+type placedError struct {
+	from int
+	err  error
+}
+
+func (e *placedError) Error() string { return e.err.Error() }
+func (e *placedError) Unwrap() error { return e.err }
+
+// exprAt is the character at which an expression that does not compile went wrong, counted
+// without leading space, as messages show it; 0 if that is not known.
+func exprAt(source string, err error) int {
+	var at int
+	var fe *file.Error
+	var pe *placedError
+	switch {
+	case errors.As(err, &pe):
+		at = pe.from
+	case errors.As(err, &fe):
+		at = fe.From
+	default:
+		return 0
+	}
+	return max(at-(len(source)-len(strings.TrimLeft(source, " \t\r\n"))), 0) + 1
 }
 
 // exprCompiler compiles the expressions of one workflow; equal sources share a program. It
@@ -181,11 +214,11 @@ func (c *exprCompiler) compile(source string) (*program, error) {
 		return nil, err
 	}
 	if len(c.programs)+len(c.failed) >= maxExprs {
-		return nil, &ExprError{source, fmt.Sprintf("the workflow has more than %d different expressions", maxExprs)}
+		return nil, &ExprError{Expr: source, Message: fmt.Sprintf("the workflow has more than %d different expressions", maxExprs)}
 	}
 	p, err := c.compileNew(source)
 	if err != nil {
-		err = &ExprError{source, exprMessage(err)}
+		err = &ExprError{Expr: source, Message: exprMessage(err), At: exprAt(source, err)}
 		c.failed[source] = err
 		return nil, err
 	}
@@ -210,7 +243,7 @@ func (c *exprCompiler) compileNew(source string) (p *program, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &program{source: source}
+	p = &program{source: source, kind: formOf(tree.Node)}
 	g := guard{program: p}
 	if tree.Node, err = g.node(tree.Node); err != nil {
 		return nil, err
@@ -235,6 +268,14 @@ func call(name string, args ...ast.Node) ast.Node {
 
 // node checks and rewrites one node of the tree. What it does not know it refuses.
 func (g *guard) node(n ast.Node) (ast.Node, error) {
+	out, err := g.rewrite(n)
+	if pe := (*placedError)(nil); err != nil && !errors.As(err, &pe) {
+		err = &placedError{n.Location().From, err}
+	}
+	return out, err
+}
+
+func (g *guard) rewrite(n ast.Node) (ast.Node, error) {
 	switch n := n.(type) {
 	case *ast.NilNode, *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
 		return n, nil

@@ -198,7 +198,7 @@ func TestExpr_E04_Bounded(t *testing.T) {
 
 func decision(t *testing.T, expr string, whens ...string) *Graph {
 	t.Helper()
-	doc := head + "params: {n: 3, s: \"false\", zero: 0, none: null, list: [], big: 9223372036854775807, f: 3.5}\nnodes:\n  - {id: d, type: decision, expr: " + fmt.Sprintf("%q", expr) + "}\n"
+	doc := head + "params: {n: 3, s: \"false\", zero: 0, none: null, list: [], big: 9223372036854775807, f: 3.5, t: true}\nnodes:\n  - {id: d, type: decision, expr: " + fmt.Sprintf("%q", expr) + "}\n"
 	for i, w := range whens {
 		doc += fmt.Sprintf("  - {id: n%d, processor: p, needs: [{node: d, when: %s}]}\n", i, w)
 	}
@@ -239,10 +239,10 @@ func TestDecide_B28(t *testing.T) {
 
 func TestDecide_Values(t *testing.T) {
 	t.Parallel()
-	env := Env{Params: json.RawMessage(`{"n":3,"s":"big","f":3.5}`)}
+	env := Env{Params: json.RawMessage(`{"n":3,"s":"big","f":3.5,"t":true}`)}
 	for expr, want := range map[string]string{
 		"params.n": "3", "params.s": `"big"`, "params.f": "3.5", "6 / 2.0": "3",
-		"params.n + 1": "error: no edge is for it", "params.n > 1": "error: no edge is for it", "string(params.n)": "error: no edge is for it",
+		"params.n + 1": "error: no edge is for it", "params.t": "error: no edge is for it", "string(params.n)": "error: no edge is for it",
 	} {
 		g := decision(t, expr, "3", "big", "3.5", "3")
 		c, err := g.Decide(0, env)

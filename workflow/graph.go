@@ -209,6 +209,37 @@ func (b *builder) decisionEdges() {
 	}
 }
 
+// waysOut refuses a decision that nothing follows, and edges for values that its expression
+// can never give.
+func (b *builder) waysOut(i int, p *program) {
+	choices := b.choices[i]
+	if len(choices) == 0 {
+		if len(b.children[i]) == 0 {
+			b.fail(i, "", "the decision has no way out: no node needs it; add {node: %s, when: …} to the needs of one", b.def.Nodes[i].ID)
+		}
+		return
+	}
+	if p == nil || p.kind == "" {
+		return
+	}
+	if p.kind == formOther {
+		b.fail(i, "expr", "expression %q: gives null, a list or an object; a decision must give a bool, a string or a number", clip(strings.TrimSpace(p.source)))
+		return
+	}
+	fits := func(c Choice) bool { return formOfChoice(c) == p.kind }
+	some := p.kind != formBool && slices.ContainsFunc(choices, fits)
+	for _, e := range b.children[i] {
+		if e.When == "" || fits(e.When) || some && !isBool(e.When) {
+			continue
+		}
+		for k, need := range b.def.Nodes[e.To].Needs {
+			if need.Node == b.def.Nodes[i].ID {
+				b.fail(e.To, "needs/"+strconv.Itoa(k), "when: %s can never be: the decision %q gives a %s", clip(string(need.When)), need.Node, p.kind)
+			}
+		}
+	}
+}
+
 func isBool(c Choice) bool { return c == "true" || c == "false" }
 
 // sort is Kahn's algorithm; it reports whether all nodes could be ordered.
@@ -314,7 +345,7 @@ func (b *builder) compile(acyclic bool) {
 			}
 			for _, name := range p.params {
 				if _, ok := b.def.Params[name]; !ok {
-					b.fail(i, path, "expression %q: the workflow declares no param %q%s", clip(p.source), clip(name), closest(name, declared))
+					b.fail(i, path, "expression %q: the workflow declares no param %q%s", clip(strings.TrimSpace(p.source)), clip(name), closest(name, declared))
 				}
 			}
 			far = b.references(far, i, path, p)
@@ -323,6 +354,7 @@ func (b *builder) compile(acyclic bool) {
 			p, err := exprs.compile(node.Expr)
 			found("expr", p, err)
 			b.decisions[i] = p
+			b.waysOut(i, p)
 			continue
 		}
 		c := templateCompiler{exprs: exprs, found: found}
@@ -352,7 +384,7 @@ func (b *builder) references(far []reference, i int, path string, p *program) []
 	for _, id := range p.nodes {
 		used, ok := b.index[id]
 		if !ok {
-			b.fail(i, path, "expression %q: there is no node %q%s", clip(p.source), clip(id), b.dashed(id))
+			b.fail(i, path, "expression %q: there is no node %q%s", clip(strings.TrimSpace(p.source)), clip(id), b.dashed(id))
 			continue
 		}
 		if !slices.Contains(b.refs[i], used) {
@@ -397,7 +429,7 @@ func (b *builder) upstream(refs []reference) {
 		}
 		for _, r := range refs[:taken] {
 			if above[r.user]&bits[r.used] == 0 {
-				b.fail(r.user, r.path, "expression %q: node %q is not upstream; add it to needs", clip(r.source), b.def.Nodes[r.used].ID)
+				b.fail(r.user, r.path, "expression %q: node %q is not upstream; add it to needs", clip(strings.TrimSpace(r.source)), b.def.Nodes[r.used].ID)
 			}
 		}
 		refs = refs[taken:]

@@ -91,6 +91,10 @@ func TestBuild_Problems(t *testing.T) {
 		"dash":                   {"my-list: []; ?b: nodes.my-list.result > 1", []string{`nodes["my-list"].result`}},
 		"unknown param":          {"?b: params.x > 1", []string{`declares no param "x"`}},
 		"unknown name":           {"?b: parms.x > 1", []string{`w.yaml:5:35: node "b": expression "parms.x > 1": unknown name "parms"; did you mean "params"?`}},
+		"no way out":             {"a: []; ?b: 1 > 0", []string{`w.yaml:6:10: node "b": the decision has no way out: no node needs it`}},
+		"when never":             {"?a: 1 > 0; b: [{node: a, when: big}]", []string{`w.yaml:6:35: node "b": when: "big" can never be: the decision "a" gives a bool`}},
+		"gives no choice":        {"?a: \"[1]\"; b: [{node: a, when: true}]", []string{`when: true can never be: the decision "a" gives a string`}},
+		"position":               {"?b: len(params) + foo", []string{`expression "len(params) + foo": unknown name "foo"`, "(at character 15)"}},
 		"syntax":                 {"?b: 1 >", []string{`expression "1 >": unexpected token EOF`}},
 	} {
 		t.Run(name, func(t *testing.T) {

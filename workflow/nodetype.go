@@ -94,6 +94,9 @@ const maxWait = 10 * 366 * 24 * time.Hour
 
 func (d *decoder) checkWait(w *placed, place func(string) *yaml.Node) {
 	_, hasFor := w.at["for"]
+	if hasFor && !isDuration(w.at["for"]) {
+		return // that has been said
+	}
 	switch {
 	case hasFor && w.Until != nil:
 		d.fail(place("until"), "a wait node has either for or until, not both")
@@ -104,11 +107,16 @@ func (d *decoder) checkWait(w *placed, place func(string) *yaml.Node) {
 	}
 }
 
+func isDuration(n *yaml.Node) bool {
+	_, err := time.ParseDuration(n.Value)
+	return err == nil && tagOf(n) == "!!str"
+}
+
 func (d *decoder) checkSignal(w *placed, place func(string) *yaml.Node) {
 	if w.Signal != "" {
 		d.name(place("signal"), "signal", w.Signal)
 	}
-	if _, has := w.at["expires"]; has && (w.Expires <= 0 || time.Duration(w.Expires) > maxWait) {
+	if at, has := w.at["expires"]; has && isDuration(at) && (w.Expires <= 0 || time.Duration(w.Expires) > maxWait) {
 		d.fail(place("expires"), "expires must be more than 0 and at most 10 years, it is %v", time.Duration(w.Expires))
 	}
 	if at, has := w.at["default"]; has {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,7 +111,7 @@ func storyNode(t *testing.T, line string) Node {
 	words := strings.Fields(line)
 	n := Node{ID: words[1], Spec: Spec{Processor: "p"}}
 	if words[0] == "decision" {
-		n = Node{ID: words[1], Type: TypeDecision, Expr: "true"}
+		n = Node{ID: words[1], Type: TypeDecision, Expr: "context.x"}
 	}
 	for _, w := range words[2:] {
 		key, value, _ := strings.Cut(w, "=")
@@ -231,7 +232,7 @@ func randomGraph(t *rapid.T) *Definition {
 			OnFailure: rapid.SampledFrom([]OnFailure{FailureContinue, FailureContinue, FailureSkip, FailureFail}).Draw(t, "failure"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "decision") == 0 {
-			node.Type, node.Expr = TypeDecision, "true"
+			node.Type, node.Expr = TypeDecision, "context.x"
 		} else {
 			node.Spec.Processor = "p"
 			node.Disabled = rapid.IntRange(0, 4).Draw(t, "disabled") == 0
@@ -247,6 +248,14 @@ func randomGraph(t *rapid.T) *Definition {
 			node.Needs = append(node.Needs, need)
 		}
 		d.Nodes = append(d.Nodes, node)
+	}
+	for i := range d.Nodes { // a decision has a way out
+		followed := slices.ContainsFunc(d.Nodes, func(n Node) bool {
+			return slices.ContainsFunc(n.Needs, func(need Need) bool { return need.Node == d.Nodes[i].ID })
+		})
+		if d.Nodes[i].Decision() && !followed {
+			d.Nodes[i].Type, d.Nodes[i].Expr, d.Nodes[i].Spec.Processor = "", "", "p"
+		}
 	}
 	return d
 }

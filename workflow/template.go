@@ -181,7 +181,7 @@ func (t *template) appendExact(b []byte, s *scope) ([]byte, error) {
 	}
 	raw, err := encodeValue(v, MaxParams)
 	if err != nil {
-		return nil, &ExprError{p.source, err.Error()}
+		return nil, &ExprError{Expr: p.source, Message: err.Error()}
 	}
 	return append(b, raw...), nil
 }
@@ -199,10 +199,10 @@ func (t *template) appendText(b []byte, s *scope) ([]byte, error) {
 		}
 		piece, err := toText(v)
 		if err != nil {
-			return nil, &ExprError{part.program.source, err.Error()}
+			return nil, &ExprError{Expr: part.program.source, Message: err.Error()}
 		}
 		if text.WriteString(piece); text.Len() > MaxParams {
-			return nil, &ExprError{part.program.source, fmt.Sprintf("the text has more than %d bytes", MaxParams)}
+			return nil, &ExprError{Expr: part.program.source, Message: fmt.Sprintf("the text has more than %d bytes", MaxParams)}
 		}
 	}
 	return appendText(b, text.String()), nil
