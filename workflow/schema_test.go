@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -236,7 +237,7 @@ func TestSchema_AgreesWithParse(t *testing.T) {
 		require.NoError(t, check(doc), doc)
 	}
 	for file, want := range map[string]string{
-		"unknown_fields": "timeuot", "types": ": is ", "decision": "/nodes/0/", "signals": "/nodes/0/", "nested": "/nodes/", "head": "/kind",
+		"unknown_fields": ": is not allowed", "types": ": is ", "decision": "/nodes/0/", "signals": "/nodes/0/", "nested": "/nodes/", "head": "has no app",
 		"jobs": "/nodes/", "waits": "/nodes/", "for_each": "/nodes/", "when": "/nodes/",
 	} {
 		data, err := os.ReadFile("testdata/broken/" + file + ".yaml")
@@ -303,7 +304,8 @@ func hasFields(root, s map[string]any, v map[string]any, at string) error {
 		}
 	}
 	properties, _ := s["properties"].(map[string]any)
-	for name, field := range v {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		field := v[name]
 		switch p, ok := properties[name]; {
 		case ok && p == false, !ok && s["additionalProperties"] == false:
 			return fmt.Errorf("%s/%s: is not allowed", at, name)
