@@ -453,9 +453,9 @@ func TestNew_refuses(t *testing.T) {
 		`{"type":"result"}`:                                         `has type "result" and not "hello"`,
 		`Hello, world`:                                              `instead of a hello: the program wrote a line that is no JSON object: "Hello, world"`,
 	} {
-		_, err = exec.New(t.Context(), exec.Config{Command: []string{python(t), "testdata/behave.py"}, Env: []string{"BEHAVE_HELLO=" + hello}})
+		_, err = exec.New(t.Context(), exec.Config{Logger: slog.New(slog.DiscardHandler), Command: []string{python(t), "testdata/behave.py"}, Env: []string{"BEHAVE_HELLO=" + hello}})
 		require.ErrorContains(t, err, want)
 	}
-	_, err = exec.New(t.Context(), exec.Config{Command: []string{python(t), "testdata/behave.py"}, Env: []string{"BEHAVE_HELLO=x", "BEHAVE_EXIT=1"}})
+	_, err = exec.New(t.Context(), exec.Config{Logger: slog.New(slog.DiscardHandler), Command: []string{python(t), "testdata/behave.py"}, Env: []string{"BEHAVE_HELLO=x", "BEHAVE_EXIT=1"}})
 	require.ErrorContains(t, err, "exit code 3; the end of its standard error:\nbad luck")
 }

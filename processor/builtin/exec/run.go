@@ -51,7 +51,8 @@ func (p *Pool) run(ctx context.Context, task *processor.Task, name, step string,
 			p.drop()
 		}
 		if t.untouched && try < maxTries && ctx.Err() == nil {
-			continue // the program was ending since its last task
+			p.cfg.Logger.Warn("a program ended between two tasks; another one is tried", "program", x.c.PID(), "err", err)
+			continue
 		}
 		return v, err
 	}
@@ -231,7 +232,7 @@ type refusal struct{ err error }
 
 func (r *refusal) Error() string        { return r.err.Error() }
 func (r *refusal) Unwrap() error        { return r.err }
-func (r *refusal) Is(target error) bool { return target == errRefused } //nolint:errorlint // Is is asked about one sentinel
+func (r *refusal) Is(target error) bool { return target == errRefused }
 
 // items are those of s and of all that follow under the same name: they share batches. Lines are
 // read as the broker takes the items.

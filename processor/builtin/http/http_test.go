@@ -351,8 +351,7 @@ func TestRedirects(t *testing.T) {
 		log = append(log, seen{r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"), r.Header.Get("Referer"), r.Header.Get("Accept")})
 	}
 	other := serve(t, func(_ http.ResponseWriter, r *http.Request) { note(r) })
-	var url string
-	url = serve(t, func(w http.ResponseWriter, r *http.Request) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		note(r)
 		to := map[string]string{
 			"/here": "/there", "/away": other + "/got?token=hunter2", "/private": "http://10.1.2.3/", "/metadata": "http://169.254.169.254/latest/",

@@ -60,7 +60,7 @@ func (p *private) script(code string, u *User) (string, error) {
 func (p *private) result() (json.RawMessage, error) {
 	root, err := os.OpenRoot(p.dir)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a script may remove its folder
+		return nil, nil // a script may remove its folder
 	}
 	defer root.Close()
 	f, err := root.OpenFile("result", os.O_RDONLY|nonblocking, 0)

@@ -29,7 +29,8 @@ type Spec struct {
 // User is a user and its group.
 type User struct{ UID, GID uint32 }
 
-// Child is a running program. Its pipes belong to the caller until End, which closes them.
+// Child is a running program. Its pipes belong to the caller until End, which closes them. Stop, Kill
+// and End are for one goroutine.
 type Child struct {
 	Stdin          *os.File // nil unless asked for
 	Stdout, Stderr *os.File
@@ -37,6 +38,7 @@ type Child struct {
 	cmd    *exec.Cmd
 	token  string
 	exited chan struct{}
+	swept  bool // nothing can be left
 	once   sync.Once
 	exit   Exit
 }
@@ -73,7 +75,7 @@ func Start(s Spec) (*Child, error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
-			f.Close()
+			_ = f.Close()
 		}
 	}()
 	pipe := func() (r, w *os.File) {
@@ -135,13 +137,23 @@ func (c *Child) Stop(grace time.Duration) {
 }
 
 // Kill kills whatever is left of the program; the pipes stay.
-func (c *Child) Kill() { c.kill() }
+func (c *Child) Kill() {
+	select {
+	case <-c.exited:
+		if c.swept {
+			return
+		}
+		c.swept = true
+	default:
+	}
+	c.kill()
+}
 
 // End kills whatever is left of the program at once, closes the pipes, and tells how it ended.
 // It may be called again.
 func (c *Child) End() Exit {
 	c.once.Do(func() {
-		c.kill()
+		c.Kill()
 		_ = c.wait() // told by the state
 		if state := c.cmd.ProcessState; state != nil {
 			c.exit = Exit{Code: state.ExitCode()}
