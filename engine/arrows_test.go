@@ -29,7 +29,7 @@ var arrows = []arrow{
 	{"broker/embedded", []string{"broker"}},
 	{"storage", []string{"engine", "workflow"}},
 	{"processor", []string{"broker"}},
-	{"processor/builtin/...", []string{"processor", "broker"}},
+	{"processor/builtin/...", []string{"processor", "processor/builtin/internal/...", "broker"}},
 	{"ui", nil},
 	{"cmd/...", []string{"workflow", "engine", "engine/api", "engine/httpapi", "engine/schedule", "engine/server", "broker", "broker/embedded", "storage", "processor", "processor/builtin/...", "ui"}},
 	{"examples/...", []string{"processor", "processor/builtin/...", "engine/api"}},

@@ -62,13 +62,14 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-// Tests wait for the event, never for the clock; and the one test that may be skipped is
-// the one that needs a database server, which is an error where the environment has CI.
+// Tests wait for the event, never for the clock; and the tests that may be skipped are those
+// that need a database server or a Python, whose absence is an error where the environment
+// has CI.
 func TestTestsRunAndDoNotSleep(t *testing.T) {
 	t.Parallel()
 	var wrong findings
 	defer wrong.report(t)
-	mayskip := map[string]bool{"storage/storagetest/mariadb.go": true, "storage/storagetest/mariadb_other.go": true}
+	mayskip := map[string]bool{"storage/storagetest/mariadb.go": true, "storage/storagetest/mariadb_other.go": true, "processor/builtin/exec/exec_test.go": true}
 	for _, s := range allSources(t) {
 		for _, imp := range s.imports {
 			wrong.when(imp == "github.com/stretchr/testify/assert", "%s: require, so that a test ends at what is wrong", s.path)

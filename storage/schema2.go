@@ -8,7 +8,8 @@ import (
 // The second version: nested workflow instances, waits and signals, and lists that a root
 // task emits.
 var schemaV2 = []ddlTable{
-	{name: "signals", columns: `
+	{
+		name: "signals", columns: `
 	id {id} NOT NULL PRIMARY KEY,
 	workflow_id bigint NOT NULL,
 	name varchar(128) NOT NULL,
@@ -17,7 +18,8 @@ var schemaV2 = []ddlTable{
 	came_at bigint NOT NULL,
 	CONSTRAINT signals_name_set CHECK (name <> ''),
 	CONSTRAINT signals_approval CHECK (approval IN (0, 1))`,
-		keys: []ddlKey{{columns: "workflow_id"}}},
+		keys: []ddlKey{{columns: "workflow_id"}},
+	},
 }
 
 var columnsV2 = []ddlColumn{

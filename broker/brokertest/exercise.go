@@ -344,8 +344,12 @@ func coreMessages(t *testing.T, connect Connect) {
 		send("ask.5", data, err)
 	}
 	for _, b := range []broker.Beat{
-		{App: "bank", Worker: "w1"}, {App: "shop", Worker: "w2"}, {App: "shop", Worker: "w1", Slots: -1},
-		{App: "shop", Worker: "w1", Slots: broker.MaxSlots + 1}, {App: "shop", Worker: "w1", Busy: -1}, {App: "shop", Worker: "w1", Pools: []string{"a.b"}},
+		{App: "bank", Worker: "w1"},
+		{App: "shop", Worker: "w2"},
+		{App: "shop", Worker: "w1", Slots: -1},
+		{App: "shop", Worker: "w1", Slots: broker.MaxSlots + 1},
+		{App: "shop", Worker: "w1", Busy: -1},
+		{App: "shop", Worker: "w1", Pools: []string{"a.b"}},
 	} {
 		data, err := broker.EncodeBeat(&b)
 		send("beat.shop.w1", data, err)

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"io"
 	"net"
 	"net/url"
 	"sync"
@@ -93,7 +92,7 @@ func (p *proxy) serve(c net.Conn) {
 					return
 				}
 			}
-			if err != nil || err == io.EOF {
+			if err != nil {
 				return
 			}
 		}

@@ -156,7 +156,7 @@ func (r *run) emitted(n int64, count int64) {
 }
 
 // feedRun feeds one chunk of the run. False if there is nothing to feed now.
-func (o *Owner) feedRun(r *run, window int) bool {
+func (o *Owner) feedRun(r *run) bool {
 	in := r.in
 	if r.closed || r.retrying > o.cfg.MaxRetrying {
 		return false
@@ -207,7 +207,7 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 	for len(r.buf) > 0 {
 		msg := &r.buf[0]
 		if msg.Seq < r.seq || len(msg.Items) == 0 {
-			r.pop(o, msg)
+			r.pop(msg)
 			continue
 		}
 		if msg.Seq > r.seq {
@@ -216,7 +216,7 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 		m := r.mapperOf(msg.Mapper)
 		if m == nil {
 			o.stats.Stale++
-			r.pop(o, msg)
+			r.pop(msg)
 			continue
 		}
 		if r.in.spec.Emit == workflow.EmitAtomic {
@@ -224,14 +224,14 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 				return nil, nil, nil // which of its runs counts is not known yet
 			}
 			if msg.Token != m.token {
-				r.pop(o, msg)
+				r.pop(msg)
 				continue
 			}
 		}
 		rp := m.replays[msg.Token]
 		if rp == nil && msg.First+int64(r.off) > m.accepted {
 			// After a gap: what lies before it is staged again further on.
-			r.pop(o, msg)
+			r.pop(msg)
 			continue
 		}
 		if rp == nil {
@@ -266,7 +266,7 @@ func (o *Owner) front(r *run) (*broker.Staged, *mapper, *replay) {
 				return nil, nil, nil
 			}
 		}
-		r.pop(o, msg)
+		r.pop(msg)
 	}
 	return nil, nil, nil
 }
@@ -284,7 +284,7 @@ func (r *run) mapperOf(n int64) *mapper {
 	return m
 }
 
-func (r *run) pop(o *Owner, msg *broker.Staged) {
+func (r *run) pop(msg *broker.Staged) {
 	r.seq, r.off = max(r.seq, msg.Seq+1), 0
 	r.buf = r.buf[1:]
 	r.touch()
@@ -292,7 +292,7 @@ func (r *run) pop(o *Owner, msg *broker.Staged) {
 
 func (o *Owner) usedUp(r *run, msg *broker.Staged) {
 	if int(r.off) >= len(msg.Items) {
-		r.pop(o, msg)
+		r.pop(msg)
 	}
 }
 

@@ -136,7 +136,7 @@ func (o *Owner) feed(q *queue) {
 		q.turn %= len(q.runs)
 		r := q.runs[q.turn]
 		q.turn++
-		if (q.inflight < runs || r.inflight < 2) && o.feedRun(r, window) {
+		if (q.inflight < runs || r.inflight < 2) && o.feedRun(r) {
 			idle = 0
 		} else {
 			idle++

@@ -315,8 +315,10 @@ func (r *rig) instance(id int64, spec workflow.Spec) engine.Instance {
 		spec.Processor = "p"
 	}
 	r.specs[id] = &spec
-	return engine.Instance{ID: id, App: 1, Shard: rigShard, Job: 9, JobVersion: 1, Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny,
-		Status: engine.StatusWaiting, Reason: engine.ReasonDue, CreatedAt: r.now, DueAt: r.now}
+	return engine.Instance{
+		ID: id, App: 1, Shard: rigShard, Job: 9, JobVersion: 1, Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny,
+		Status: engine.StatusWaiting, Reason: engine.ReasonDue, CreatedAt: r.now, DueAt: r.now,
+	}
 }
 
 func (r *rig) trigger(id int64, spec workflow.Spec) {

@@ -133,8 +133,10 @@ func (w *world) add(jobID int64, kind string) *job {
 	j := &job{kind: kind, want: engine.StatusSucceeded, begun: map[string]int{}, died: map[string]int{}, done: map[string]int{}, told: map[string]int64{}}
 	id := w.nextID
 	w.work[id] = j
-	j.in = engine.Instance{ID: id, App: w.app.ID, Job: jobID, JobVersion: 1, Status: engine.StatusWaiting, Reason: engine.ReasonDue,
-		Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny}
+	j.in = engine.Instance{
+		ID: id, App: w.app.ID, Job: jobID, JobVersion: 1, Status: engine.StatusWaiting, Reason: engine.ReasonDue,
+		Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny,
+	}
 	w.after(w.between(0, 20_000), func() { w.trigger(j) })
 	return j
 }

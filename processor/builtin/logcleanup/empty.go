@@ -99,10 +99,10 @@ func (s *sweep) emptyDir(ctx context.Context, d *dir, name string, info fs.FileI
 	// Somebody may have come since: then its time is neither the one at first nor ours.
 	now, err := sub.file.Stat()
 	if err != nil || s.now.Sub(s.idle(now)) < s.plan.dirsOlderThan {
-		return false, nil //nolint:nilerr // it is gone or in use: not ours to remove
+		return false, nil // it is gone or in use: not ours to remove
 	}
 	if at, err := d.root.Lstat(name); err != nil || !os.SameFile(at, now) {
-		return false, nil //nolint:nilerr // another folder is in its place
+		return false, nil // another folder is in its place
 	}
 	if s.plan.dryRun {
 		s.rec.Dirs++

@@ -42,7 +42,7 @@ func readAge(s string) (time.Duration, error) {
 		if err != nil {
 			return 0, errAge
 		}
-		return max(-1, time.Duration(n)) * unit, nil
+		return max(-1, time.Duration(n)) * unit, nil //nolint:durationcheck // a number of units
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {

@@ -37,8 +37,8 @@ func dangling(d *dir, name string) (bool, error) {
 func space(d *dir) (free, total int64, err error) {
 	var st unix.Statfs_t
 	err = d.control(func(fd int) error { return unix.Fstatfs(fd, &st) })
-	block := int64(st.Bsize)                                       //nolint:unconvert // of another type on another system
-	return int64(st.Bavail) * block, int64(st.Blocks) * block, err //nolint:unconvert // of another type on another system
+	block := int64(st.Bsize)                                       // of another type on another system
+	return int64(st.Bavail) * block, int64(st.Blocks) * block, err // of another type on another system
 }
 
 func footprintOf(info fs.FileInfo) footprint {
@@ -46,7 +46,7 @@ func footprintOf(info fs.FileInfo) footprint {
 	if !ok {
 		return footprint{bytes: info.Size(), links: 1, changed: info.ModTime()}
 	}
-	//nolint:unconvert // of another type on another system
+	// of another type on another system
 	return footprint{id: fileID{uint64(st.Dev), uint64(st.Ino)}, bytes: int64(st.Blocks) * 512, links: uint64(st.Nlink), changed: changed(st)}
 }
 
