@@ -227,7 +227,10 @@ func TestProgram_that_breaks_fails_its_task_alone(t *testing.T) {
 		require.Less(t, len(out.Err.Error()), 1000)
 		require.NoError(t, run(t, p, object{}).Err, "the next task is not the same one's victim: %s", c.want)
 	}
-	// A program that dies, or speaks, between two tasks.
+	// What it says about a task that is over is dropped.
+	require.Equal(t, "1", string(run(t, p, object{"do": "twice"}).Result))
+	require.Equal(t, "5", string(run(t, p, object{"result": 5}).Result))
+	// A program that dies between two tasks.
 	require.NoError(t, run(t, p, object{"do": "after", "code": 5}).Err)
 	require.NoError(t, run(t, p, object{}).Err)
 	require.Eventually(t, func() bool { return strings.Contains(j.String(), "exit code 5") }, 10*time.Second, time.Millisecond)

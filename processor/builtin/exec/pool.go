@@ -118,7 +118,7 @@ func (p *Pool) take(ctx context.Context) (*program, error) {
 		if exit.Code != 0 {
 			level = slog.LevelWarn
 		}
-		p.cfg.Logger.Log(ctx, level, "a program ended or spoke out of turn between two tasks; another one is started", "program", x.c.PID(), "exit", exit.String())
+		p.cfg.Logger.Log(ctx, level, "a program ended between two tasks; another one is started", "program", x.c.PID(), "exit", exit.String())
 	}
 	x, err := start(ctx, p.cfg)
 	if err == nil && !slices.Equal(x.hello, p.hello) {

@@ -123,14 +123,14 @@ func (p *program) write(v any) error {
 // hurry bounds all writing that goes on and is to come.
 func (p *program) hurry(d time.Duration) { _ = p.c.Stdin.SetWriteDeadline(time.Now().Add(d)) }
 
-// fit tells whether the program can take a task: it lives and has said nothing out of turn.
+// fit tells whether the program can take a task. What it said about tasks that are over is dropped.
 func (p *program) fit() bool {
 	for {
 		select {
 		case <-p.c.Exited():
 			return false
 		case l := <-p.lines:
-			if l.err != nil || l.said.Type != typeLog && l.said.Type != typeProgress {
+			if l.err != nil {
 				return false
 			}
 		default:

@@ -178,7 +178,7 @@ func (t *turn) next() (*said, error) {
 			case l.said.ID == t.id:
 				t.heard = true
 				return l.said, nil
-			case l.said.Type == typeLog || l.said.Type == typeProgress:
+			case l.said.ID > 0 && l.said.ID < t.id || l.said.Type == typeLog || l.said.Type == typeProgress:
 				continue // of an earlier task
 			}
 			return nil, broken("the program wrote a line of type %q with id %d while it has task %d", l.said.Type, l.said.ID, t.id)
@@ -344,8 +344,11 @@ func (t *turn) answered() bool {
 		case <-limit.C:
 			return false
 		case l := <-t.p.lines:
-			if l.err != nil || l.said.ID != t.id {
+			if l.err != nil {
 				return false
+			}
+			if l.said.ID != t.id {
+				continue
 			}
 			if l.said.Type == typeResult || l.said.Type == typeError {
 				return true
