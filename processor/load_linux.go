@@ -29,7 +29,7 @@ func (g *loadGauge) read() load {
 	g.idle, g.total = idle, total
 	var fs syscall.Statfs_t
 	if syscall.Statfs(g.dir, &fs) == nil {
-		l.disk = int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // 32 bits on some machines
+		l.disk = int64(fs.Bavail) * int64(fs.Bsize)
 	}
 	return l
 }

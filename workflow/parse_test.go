@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -186,7 +185,7 @@ func TestParse_Problems(t *testing.T) {
 			d, err := Parse("w.yaml", []byte(c.doc))
 			require.Nil(t, d)
 			var ps Problems
-			require.True(t, errors.As(err, &ps), "%v", err)
+			require.ErrorAs(t, err, &ps)
 			for _, want := range c.want {
 				require.ErrorContains(t, err, want)
 			}

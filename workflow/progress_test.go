@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -33,7 +32,7 @@ func TestNodeMoves(t *testing.T) {
 				continue
 			}
 			var te *TransitionError
-			require.True(t, errors.As(err, &te))
+			require.ErrorAs(t, err, &te)
 			require.Equal(t, fmt.Sprintf("node cannot move from %s to %s", from, to), err.Error())
 		}
 	}

@@ -39,7 +39,7 @@ func TestSchema(t *testing.T) {
 	}
 	want, err := os.ReadFile("schema.json")
 	require.NoError(t, err)
-	require.Equal(t, out.String(), string(want), "run: go test ./workflow -run Schema -update")
+	require.Equal(t, string(want), out.String(), "run: go test ./workflow -run Schema -update")
 }
 
 type schemaBuilder struct {

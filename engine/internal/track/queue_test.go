@@ -253,7 +253,7 @@ func TestNothingGrowsWithN(t *testing.T) {
 	result, most, state := uint64(0), 0, 0
 	var before uint64
 	at := int64(0)
-	for int64(r.runs[1].Succeeded) < total {
+	for r.runs[1].Succeeded < total {
 		for at < total && at-r.runs[1].Succeeded < 4*batch {
 			r.emits(c, 0, 7, at, slices.Repeat([]string{"x"}, batch)...)
 			at += batch

@@ -23,7 +23,6 @@ type simWorker struct {
 	epochs      map[uint8]int64
 	out         []outgoing // reports to be stored, in order
 	sending     bool
-	blind       bool // lacks the processors of directed work
 }
 
 type outgoing struct {

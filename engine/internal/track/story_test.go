@@ -232,7 +232,7 @@ func TestFailureBudget(t *testing.T) {
 			Request: &broker.AskRequest{Kind: broker.AskResults, ChunkKey: last.ChunkKey, Shard: rigShard},
 			After:   r.seq, Reply: func(a *broker.AskReply) { got = a },
 		})
-		require.EqualValues(t, tc.fail, got.Failed)
+		require.Equal(t, tc.fail, got.Failed)
 		require.Len(t, got.Errors, int(tc.fail))
 		r.says("a", started(last), succeeded(last, "0"))
 		require.Equal(t, "succeeded", r.status(1))

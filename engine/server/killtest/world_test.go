@@ -21,7 +21,6 @@ import (
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/broker/brokertest"
-	"github.com/fanjet/fanjet/storage"
 	"github.com/fanjet/fanjet/storage/storagetest"
 )
 
@@ -286,12 +285,4 @@ func (w *world) termAll() {
 			require.NoError(w.t, <-ended)
 		}
 	}
-}
-
-// store opens the database; on SQLite no server may run.
-func (w *world) store() *storage.DB {
-	db, err := storage.Open(w.t.Context(), storage.Config{URL: w.dbURL})
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { require.NoError(w.t, db.Close()) })
-	return db
 }
