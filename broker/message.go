@@ -14,6 +14,8 @@ const (
 	MaxItemBytes = 512 << 10
 	// MaxCheckpointBytes bounds one checkpoint.
 	MaxCheckpointBytes = 64 << 10
+	// MaxContextBytes bounds what one task adds to the context of its workflow instance.
+	MaxContextBytes = 64 << 10
 	// Shards is the number of shards, fixed for the life of an installation.
 	Shards = 64
 )
@@ -131,6 +133,7 @@ type Report struct {
 	Error       TaskError
 	LogFrom     uint64 // first and last log message of the task, or 0
 	LogTo       uint64
+	Context     []byte // JSON object that a successful step adds to the context of its workflow instance
 }
 
 // ReportBatch is what one worker says to one shard in one message.

@@ -10,6 +10,7 @@ const (
 	reportStage
 	reportError
 	reportLog
+	reportContext
 )
 
 // EncodeReports is the batch as it travels. ErrTooLarge: more than MaxBatchReports
@@ -49,6 +50,9 @@ func (w *writer) report(p *Report) {
 	if p.LogFrom != 0 || p.LogTo != 0 {
 		has |= reportLog
 	}
+	if p.Context != nil {
+		has |= reportContext
+	}
 	w.uvarint(has)
 	w.key(&p.ChunkKey)
 	w.byte(byte(p.Kind))
@@ -80,6 +84,9 @@ func (w *writer) report(p *Report) {
 	if has&reportLog != 0 {
 		w.uvarint(p.LogFrom)
 		w.uvarint(p.LogTo)
+	}
+	if has&reportContext != 0 {
+		w.bytes(p.Context)
 	}
 }
 
@@ -143,5 +150,8 @@ func (r *reader) report(p *Report) {
 	if has&reportLog != 0 {
 		p.LogFrom = r.uvarint()
 		p.LogTo = r.uvarint()
+	}
+	if has&reportContext != 0 {
+		p.Context = r.bytes()
 	}
 }

@@ -126,6 +126,7 @@ func TestRecordsOfANewerWriterAreRead(t *testing.T) {
 	want := &ReportBatch{App: "a", Worker: "w", Incarnation: 3, Reports: []Report{
 		{ChunkKey: ChunkKey{1, 2, 3, 4}, Kind: ReportFailed, Numbers: []int64{5}, Error: TaskError{Kind: ErrorFailed, Message: strings.Repeat("x", 300)}},
 		{ChunkKey: ChunkKey{5, 6, 7, 8}, Kind: ReportSucceeded, LogFrom: 1, LogTo: 2},
+		{ChunkKey: ChunkKey{5, 6, 7, 9}, Kind: ReportSucceeded, Context: []byte(`{"k":1}`)},
 	}}
 	w := startWriter(nil, wireReports)
 	w.strings(want.App, want.Worker)

@@ -49,6 +49,10 @@ type Instance struct {
 	// Late is the result of a run that succeeded after the instance was final. It is shown
 	// and changes nothing.
 	Late []byte
+	// Context is the JSON object that its last step adds to the context of its workflow
+	// instance. It is not stored: it goes into the row of that in the Change that makes this
+	// one final.
+	Context []byte
 }
 
 // Queue is where an instance waits: the hash of app, lane and pool, 22 bits.

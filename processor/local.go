@@ -31,6 +31,7 @@ type Outcome struct {
 	Value   any               // what the processor returned
 	Result  []byte            // JSON; of a sub-task its value as it travels
 	Emitted int64             // sub-tasks mapped; -1 if Map was not called
+	Context []byte            // JSON object of what AddContext added; nil for nothing
 }
 
 // Run runs one task of the chunk. Sub-tasks of a chunk with Collect give their value.
@@ -54,7 +55,7 @@ func (l *Local) Run(ctx context.Context, p Processor, c *broker.Chunk, t *broker
 	<-done
 	out := conclude(task, reg, c.Collect, v, err)
 	task.ctx.end(errEnded)
-	o := Outcome{Err: out.failed, Value: v, Result: out.result, Emitted: -1}
+	o := Outcome{Err: out.failed, Value: v, Result: out.result, Emitted: -1, Context: out.context}
 	if out.mapped {
 		o.Emitted = out.emitted.items
 	}

@@ -28,7 +28,7 @@ type entry struct {
 }
 
 func (e *entry) size() int {
-	return 96 + 5*len(e.rep.Numbers) + len(e.rep.Result) + len(e.rep.Error.Message) + len(e.rep.Error.Stack)
+	return 96 + 5*len(e.rep.Numbers) + len(e.rep.Result) + len(e.rep.Context) + len(e.rep.Error.Message) + len(e.rep.Error.Stack)
 }
 
 func (e *entry) settle() {
@@ -186,7 +186,7 @@ func (r *reporter) send(shard uint8, took []*entry) bool {
 // overgrown turns a success whose result no message can hold into the failure it is.
 func overgrown(rep broker.Report) broker.Report {
 	text := fmt.Sprintf("the result has %d bytes, more than the broker takes in one message", len(rep.Result))
-	rep.Result = nil
+	rep.Result, rep.Context = nil, nil
 	if rep.Kind == broker.ReportSucceeded {
 		rep.Kind = broker.ReportFailed
 		rep.Error = broker.TaskError{Kind: broker.ErrorPermanent, Message: text}

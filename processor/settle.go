@@ -17,6 +17,7 @@ type outcome struct {
 	value   any               // of a collected sub-task: []byte, or as returned if it is to be combined
 	bytes   int
 	result  []byte // of a whole step, JSON
+	context []byte // what it adds to the workflow's, JSON
 	mapped  bool
 	emitted progress
 	took    time.Duration
@@ -42,6 +43,9 @@ func conclude(t *Task, reg *registered, collect bool, v any, err error) outcome 
 		out.value, out.bytes = raw, len(raw)
 	default:
 		out.result, err = safely(func() ([]byte, error) { return encodeResult(v) })
+		if err == nil {
+			out.context, err = t.addedContext()
+		}
 	}
 	if err != nil {
 		te := taskError(ctx, err)
@@ -86,8 +90,11 @@ func (r *run) account(t *Task, out outcome) (ready []*batch) {
 		return nil
 	}
 	if out.failed != nil || r.c.Phase != broker.PhaseSub || out.mapped {
-		b := &batch{rep: r.report(broker.ReportSucceeded), numbers: []int64{number}, bytes: batchBytes + out.bytes + len(out.result)}
+		b := &batch{rep: r.report(broker.ReportSucceeded), numbers: []int64{number}, bytes: batchBytes + out.bytes + len(out.result) + len(out.context)}
 		b.rep.Numbers, b.rep.TaskAttempt, b.rep.Duration, b.rep.Result = b.numbers, attempt, out.took, out.result
+		if out.failed == nil {
+			b.rep.Context = out.context
+		}
 		if out.mapped {
 			p := out.emitted
 			b.rep.Emitted, b.rep.EmittedHash, b.rep.StageFirst, b.rep.StageSeq, b.rep.Token = p.items, p.hash, p.first, p.last, p.token

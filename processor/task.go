@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fanjet/fanjet/broker"
 )
@@ -46,8 +47,9 @@ type Task struct {
 	mu     sync.Mutex // guards what follows
 	ended  bool
 	logger *slog.Logger
-	lines  *taskLog // of a Worker, once something was logged
-	saved  []byte   // the last checkpoint made by this run
+	lines  *taskLog                   // of a Worker, once something was logged
+	saved  []byte                     // the last checkpoint made by this run
+	added  map[string]json.RawMessage // to the workflow's context
 
 	mapping sync.Mutex // one Map at a time
 	mapper  *mapper
@@ -174,6 +176,69 @@ func (t *Task) Checkpointed(v any) (bool, error) {
 		return true, &inputError{fmt.Errorf("decode checkpoint as %T: %w", v, err)}
 	}
 	return true, nil
+}
+
+// AddContext adds a value, as JSON, to the context of the workflow instance, where later nodes
+// read it as ${ context.key }. It counts when the task succeeds, together with its result: if
+// several nodes add the same key the last to end wins, and no other key is touched.
+//
+// Only the task whose result is that of the node can add: that of a standalone node, Reduce,
+// and PostProcess; others get an error. What one task adds is at most
+// broker.MaxContextBytes in all, or this call is an error and adds nothing; the whole context
+// is bounded by the workflow's context_limit, or the node fails with the sizes. Outside of a
+// workflow it is an error.
+func (t *Task) AddContext(key string, v any) error {
+	switch {
+	case t.c.Workflow == 0:
+		return Cancel(errors.New("add to the context: the task belongs to no workflow"))
+	case t.c.Phase == broker.PhaseRoot && t.c.Mode == ModeStandalone, t.c.Phase == broker.PhaseRoot && t.c.Mode == "":
+	case t.c.Phase == broker.PhaseReduce, t.c.Phase == broker.PhasePost:
+	default:
+		return Cancel(errors.New("add to the context: only a standalone task, Reduce and PostProcess can; let one of them add what the others give"))
+	}
+	if key == "" || len(key) > maxContextKey || !utf8.ValidString(key) {
+		return Cancel(fmt.Errorf("add to the context: the key %.80q must be 1 to %d bytes of UTF-8", key, maxContextKey))
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %q for the context: %w", key, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return errEnded
+	}
+	size := 2
+	for k, old := range t.added {
+		if k != key {
+			size += len(k) + len(old) + 4
+		}
+	}
+	if size += len(key) + len(raw) + 4; size > broker.MaxContextBytes {
+		return fmt.Errorf("add to the context: with the %d bytes of %q the task would add %d, at most %d are allowed; pass large values as results",
+			len(raw), key, size, broker.MaxContextBytes)
+	}
+	if t.added == nil {
+		t.added = map[string]json.RawMessage{}
+	}
+	t.added[key] = raw
+	return nil
+}
+
+const maxContextKey = 255
+
+// addedContext is what AddContext added, nil for nothing.
+func (t *Task) addedContext() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.added) == 0 {
+		return nil, nil
+	}
+	raw, err := json.Marshal(t.added)
+	if err != nil {
+		return nil, fmt.Errorf("encode what is added to the context: %w", err)
+	}
+	return raw, nil
 }
 
 // Logger writes to the log of the task, where the console shows it. It never blocks for

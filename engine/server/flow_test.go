@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -589,4 +590,85 @@ nodes:
 	require.JSONEq(t, `{"last":["kept",7,1]}`, string(wi.Result))
 	require.GreaterOrEqual(t, w.node(id, "wait").FinishedAt, due)
 	require.Equal(t, map[string]int{"x": 1, "last": 1}, c.all())
+}
+
+// B22: what is over the bound is an error with the sizes, to the byte; adding nothing is fine.
+// B23: parallel nodes never lose a key of their own.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	c := newCounted()
+	w.worker("w", 8, func(p *processor.Worker) {
+		c.register(p)
+		p.Register("add", processor.Func(func(_ context.Context, task *processor.Task) (any, error) {
+			var add map[string]any
+			if err := task.Params(&add); err != nil {
+				return nil, err
+			}
+			for k, v := range add {
+				if err := task.AddContext(k, v); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}))
+		p.Register("early", processor.Func(func(_ context.Context, task *processor.Task) (any, error) {
+			return nil, task.AddContext("k", 1)
+		}))
+		p.Register("large", processor.Func(func(_ context.Context, task *processor.Task) (any, error) {
+			if err := task.AddContext("small", 1); err != nil {
+				return nil, err
+			}
+			return nil, task.AddContext("large", strings.Repeat("x", broker.MaxContextBytes))
+		}))
+	})
+	var doc strings.Builder
+	doc.WriteString("kind: Workflow\nname: parallel\napp: test\nnodes:\n")
+	var needs []string
+	for i := range 50 {
+		fmt.Fprintf(&doc, "  - {id: a%d, processor: add, params: {key%d: %d, n: %d}}\n", i, i, i, i)
+		needs = append(needs, fmt.Sprint("a", i))
+	}
+	fmt.Fprintf(&doc, "  - {id: last, processor: count, params: \"${ [context, len(keys(context))] }\", needs: [%s]}\n", strings.Join(needs, ", "))
+	wi := w.waitWorkflow(w.workflow(doc.String(), nil))
+	require.Equal(t, engine.StatusSucceeded, wi.Status, wi.Error)
+	var got struct{ Last []json.RawMessage }
+	require.NoError(t, json.Unmarshal(wi.Result, &got))
+	require.Equal(t, "51", string(got.Last[1]))
+	var all map[string]int
+	require.NoError(t, json.Unmarshal(got.Last[0], &all))
+	for i := range 50 {
+		require.Equal(t, i, all[fmt.Sprint("key", i)], "a key of its own is never lost")
+	}
+	require.Contains(t, all, "n")
+	require.JSONEq(t, string(got.Last[0]), string(wi.Context))
+
+	// {"k":"💥💥…"}: 8 bytes around the value.
+	limited := func(value string, limit int) *engine.WorkflowInstance {
+		return w.waitWorkflow(w.workflow(fmt.Sprintf("kind: Workflow\nname: limited\napp: test\ncontext_limit: %d\nnodes: [{id: a, processor: add, params: {k: \"%s\"}}]\n", limit, value), nil))
+	}
+	value := strings.Repeat("💥", 10)
+	for limit, want := range map[int]engine.Status{47: engine.StatusFailed, 48: engine.StatusSucceeded, 49: engine.StatusSucceeded} {
+		wi := limited(value, limit)
+		require.Equal(t, want, wi.Status, "%d bytes: %s", limit, wi.Error)
+		if want == engine.StatusFailed {
+			require.Contains(t, wi.Error, "the context would have 48 bytes with the 48 added, the limit is 47")
+			require.Empty(t, wi.Context)
+		}
+	}
+	none := w.waitWorkflow(w.workflow("kind: Workflow\nname: none\napp: test\nnodes: [{id: a, processor: add, params: {}}]\n", nil))
+	require.Equal(t, engine.StatusSucceeded, none.Status)
+	require.Empty(t, none.Context)
+
+	for name, want := range map[string]string{
+		"{id: a, processor: early, mode: map}": "only a standalone task, Reduce and PostProcess can",
+		"{id: a, processor: large}":            "at most 65536 are allowed",
+	} {
+		bad := w.waitWorkflow(w.workflow("kind: Workflow\nname: bad\napp: test\nnodes: ["+name+"]\n", nil))
+		require.Equal(t, engine.StatusFailed, bad.Status)
+		require.Contains(t, bad.Error, want)
+		require.Empty(t, bad.Context)
+	}
+	w.job("alone", workflow.Spec{Processor: "early"})
+	require.Contains(t, w.run("alone", "null").Error, "the task belongs to no workflow")
 }

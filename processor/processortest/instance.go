@@ -35,7 +35,8 @@ type Task struct {
 	TaskTimeout time.Duration
 	// Checkpoint, if not nil, is what an earlier attempt of the root task left behind.
 	Checkpoint any
-	// What the task tells of itself.
+	// What the task tells of itself. With a Node it belongs to a workflow and may add to the
+	// context.
 	Job, Key, Node  string
 	ScheduledAt     time.Time
 	Instance        int64 // default 1
@@ -48,6 +49,8 @@ type Outcome struct {
 	Err error
 	// Result of the instance, JSON; of a single sub-task its value as it travels.
 	Result json.RawMessage
+	// Context is what the last step added to the context of its workflow; nil for nothing.
+	Context json.RawMessage
 	// SubTasks is how many sub-tasks were mapped.
 	SubTasks int
 	// Failed are the sub-tasks that failed in their last attempt.
@@ -133,6 +136,9 @@ func execute(ctx context.Context, p processor.Processor, task Task) (*Outcome, e
 		App:      "test", Mode: task.Mode, Processor: "test", Job: task.Job, Key: task.Key, Node: task.Node,
 		CreatedAt: time.Now().UnixMilli(), TaskTimeout: task.TaskTimeout,
 		Collect: task.Mode == processor.ModeMapReduce,
+	}
+	if task.Node != "" {
+		in.chunk.Workflow = 1
 	}
 	if !task.ScheduledAt.IsZero() {
 		in.chunk.ScheduledAt = task.ScheduledAt.UnixMilli()
@@ -278,7 +284,7 @@ func (in *instance) whole(ctx context.Context, root broker.Task) {
 	case in.task.Mode == processor.ModeMapReduce:
 		in.reduce(ctx)
 	default:
-		in.out.Result = o.Result
+		in.out.Result, in.out.Context = o.Result, o.Context
 	}
 }
 
@@ -359,7 +365,7 @@ func (in *instance) reduce(ctx context.Context) {
 			return nil
 		}
 	})
-	in.out.Result = o.Result
+	in.out.Result, in.out.Context = o.Result, o.Context
 	if failed != nil {
 		in.out.Err = failed
 	}
@@ -396,7 +402,7 @@ func (in *instance) broadcast(ctx context.Context) {
 	o, failed := in.step(ctx, broker.PhasePost, "", broker.Task{}, func(_ *broker.Chunk, l *processor.Local) {
 		l.Page = func(broker.AskKind, uint64) (*broker.AskReply, error) { return page, nil }
 	})
-	in.out.Result = o.Result
+	in.out.Result, in.out.Context = o.Result, o.Context
 	switch {
 	case failed != nil:
 		in.out.Err = failed

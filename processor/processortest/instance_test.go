@@ -176,3 +176,14 @@ func TestRun_broadcast(t *testing.T) {
 	require.ErrorContains(t, out.Err, "1 of 3 shares failed, 0 may")
 	require.JSONEq(t, `{"all":["0/3","disk is gone","2/3"],"failed":1}`, string(out.Result))
 }
+
+func TestRun_Context(t *testing.T) {
+	t.Parallel()
+	add := processor.Func(func(_ context.Context, task *processor.Task) (any, error) {
+		return nil, errors.Join(task.AddContext("a", 1), task.AddContext("b", "x"), task.AddContext("a", 2))
+	})
+	out := processortest.Execute(t.Context(), add, processortest.Task{Node: "n"})
+	require.NoError(t, out.Err)
+	require.JSONEq(t, `{"a":2,"b":"x"}`, string(out.Context))
+	require.Error(t, processortest.Execute(t.Context(), add, processortest.Task{}).Err, "it belongs to no workflow")
+}

@@ -250,6 +250,16 @@ func (f *Flow) Final(now int64, in *engine.Instance) {
 		return
 	}
 	x.rows[i].StartedAt = in.StartedAt
+	if in.Status == engine.StatusSucceeded && len(in.Context) > 0 {
+		context, err := x.Graph.Definition().MergeContext(x.Row.Context, in.Context)
+		if err != nil {
+			x.rows[i].Result = in.Result
+			f.act(x, f.finished(x, i, workflow.Outcome{Status: workflow.NodeFailed, Error: err.Error()}))
+			f.flush(x)
+			return
+		}
+		x.Row.Context, x.dirty = context, true
+	}
 	f.act(x, f.ended(x, i, in.Status, in.Result, in.Error))
 	f.flush(x)
 }

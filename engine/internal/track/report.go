@@ -151,6 +151,7 @@ func (o *Owner) succeeded(in *inst, c *chunk, who Target, r *broker.Report) {
 		in.StartedAt = min(in.StartedAt, max(o.now-r.Duration.Milliseconds(), in.CreatedAt))
 		in.q.paced(int64(r.Duration))
 	}
+	in.Context = r.Context
 	switch r.Phase {
 	case phaseRoot:
 		o.release(in, c)
