@@ -62,7 +62,6 @@ type Server struct {
 	gens        [engine.Shards]uint32
 	held        [engine.Shards]engine.Shard
 	strays      strays
-	poison      [engine.Shards]poison
 	dirtyAt     int64 // mono, since when readDirty
 	taken       taken
 	skewed      map[workerName]time.Time
