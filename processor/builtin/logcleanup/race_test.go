@@ -56,7 +56,8 @@ func TestF02ConcurrentSwapper(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(p.outside, "empty"), 0o755))
 	p.age(filepath.Join(p.outside, "empty"), 100*day)
 	cleaned, changed := int64(0), int64(0)
-	for round := range 30 {
+	const rounds = 30
+	for round := range rounds {
 		require.NoError(t, os.RemoveAll(p.root))
 		for i := range files {
 			p.file(fmt.Sprintf("a/sub/%d.log", i), 100*day, 100)
@@ -72,7 +73,7 @@ func TestF02ConcurrentSwapper(t *testing.T) {
 		stop()
 		require.NoError(t, err)
 		cleaned += rep.Files
-		changed += rep.Kept[ReasonChanged] + rep.Kept[ReasonLink] + rep.Vanished
+		changed += rep.Kept[ReasonChanged] + rep.Kept[ReasonLink] + rep.Kept[ReasonSpecial] + rep.Vanished
 	}
 	for i := range files {
 		require.FileExists(t, filepath.Join(p.outside, fmt.Sprintf("sub/%d.log", i)))
@@ -84,7 +85,7 @@ func TestF02ConcurrentSwapper(t *testing.T) {
 	require.DirExists(t, filepath.Join(p.outside, "empty"))
 	t.Logf("%d files cleaned, %d times something was not what it had been", cleaned, changed)
 	require.Positive(t, cleaned)
-	require.Positive(t, changed, "the swapper got in the way")
+	require.True(t, changed > 0 || cleaned < rounds*2*files, "the swapper got in the way")
 }
 
 // swap puts links and pipes in the place of folders and the folders back, until it is stopped.

@@ -260,7 +260,7 @@ func TestF13OldestFirst(t *testing.T) {
 		rep := p.run(map[string]any{"max_files": 3})
 		require.Equal(t, []string{"a/", "api.4.log", "b/", "c/", "c/d/", "c/d/cron.5.log", "web.6.log", "y/", "y/7.log", "z/"}, p.left())
 		require.EqualValues(t, 4, rep.Kept[ReasonLimit])
-		require.Contains(t, rep.Notes[0], "max_files")
+		require.Contains(t, strings.Join(rep.Notes, "\n"), "max_files")
 
 		rep = p.run(map[string]any{"max_bytes": "9000"})
 		require.EqualValues(t, 2, rep.Files, "another would pass the bound")
@@ -279,7 +279,7 @@ func TestF13OldestFirst(t *testing.T) {
 		require.EqualValues(t, 1, rep.Files)
 		rep = p.run(map[string]any{"until_free": "90%"})
 		require.False(t, *rep.GoalReached)
-		require.Contains(t, rep.Notes[0], "not reached")
+		require.Contains(t, strings.Join(rep.Notes, "\n"), "not reached")
 		_, err := p.try(t.Context(), map[string]any{"until_free": "3MB"})
 		require.ErrorContains(t, err, "has 2000000")
 	}
@@ -470,7 +470,7 @@ func TestF17MissingFolder(t *testing.T) {
 	p := newPlace(t)
 	rep := p.runRoot(filepath.Join(p.root, "not/here"))
 	require.Equal(t, StatusMissing, rep.Status)
-	require.Contains(t, rep.Notes[0], "does not exist")
+	require.Contains(t, strings.Join(rep.Notes, "\n"), "does not exist")
 }
 
 func TestDryRunChangesNothing(t *testing.T) {
@@ -502,6 +502,6 @@ func TestWorkersBounds(t *testing.T) {
 	}
 	rep := p.run(map[string]any{"max_files": 1000})
 	require.EqualValues(t, 2, rep.Files)
-	require.Contains(t, rep.Notes[0], "lowered from 1000")
+	require.Contains(t, strings.Join(rep.Notes, "\n"), "lowered from 1000")
 	require.Equal(t, []string{"2.log", "3.log"}, p.left())
 }
