@@ -9,6 +9,11 @@
 // how nodes ended and answers with Actions. Graph.Params and Graph.Decide evaluate the
 // expressions of a node over the results of the nodes before it.
 //
+// A node runs a job, decides, waits, waits for a signal or an approval, or runs another
+// workflow; Parse lists the fields of each. What a person or another workflow does is told to
+// the Progress like the end of a job. RetryStates says from where a further attempt of a
+// workflow that ended badly goes on.
+//
 // An expression is hostile input. It is at most 2 KiB and 200 parts; it knows params,
 // nodes.<id>.result (of nodes upstream), context and trigger; it has the operators
 //

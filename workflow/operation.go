@@ -134,7 +134,9 @@ func show(v any) string {
 	switch v := v.(type) {
 	case string:
 		return strconv.Quote(clip(v))
-	case int, float64, bool, nil:
+	case nil:
+		return "null"
+	case int, float64, bool:
 		return fmt.Sprint(v)
 	}
 	return "of type " + kindOf(v)

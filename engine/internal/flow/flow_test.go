@@ -61,7 +61,7 @@ func randomDefinition(t *rapid.T, name string, below []string) *workflow.Definit
 func TestFlow_EndsWhateverHappens(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t)
+		r := newRig(t, func(what string) bool { return rapid.Bool().Draw(t, what) })
 		r.define(randomDefinition(t, "leaf", nil))
 		r.define(randomDefinition(t, "middle", []string{"leaf"}))
 		r.define(randomDefinition(t, "root", []string{"middle", "leaf"}))
@@ -72,7 +72,7 @@ func TestFlow_EndsWhateverHappens(t *testing.T) {
 		r.workflows[root.ID] = root
 		r.event(func() { r.f.Begin(r.now, r.execution(root)) })
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
-			r.step(root.ID)
+			r.step(t, root.ID)
 		}
 		r.finish(root.ID)
 
@@ -90,33 +90,33 @@ func TestFlow_EndsWhateverHappens(t *testing.T) {
 }
 
 // step is one thing that may happen.
-func (r *rig) step(root int64) {
-	switch rapid.IntRange(0, 13).Draw(r.t, "step") {
+func (r *rig) step(t *rapid.T, root int64) {
+	switch rapid.IntRange(0, 13).Draw(t, "step") {
 	case 0, 1, 2:
 		if jobs := r.running(); len(jobs) > 0 {
-			r.end(rapid.SampledFrom(jobs).Draw(r.t, "job"), rapid.IntRange(0, 3).Draw(r.t, "fails") > 0)
+			r.end(rapid.SampledFrom(jobs).Draw(t, "job"), rapid.IntRange(0, 3).Draw(t, "fails") > 0)
 		}
 	case 3, 4, 5:
 		r.commit()
 	case 6:
 		r.crash()
 	case 7:
-		r.now += rapid.Int64Range(1, 150).Draw(r.t, "ms")
+		r.now += rapid.Int64Range(1, 150).Draw(t, "ms")
 		r.event(func() { r.f.Tick(r.now) })
 	case 8, 9:
 		live := r.unended()
 		if len(live) == 0 {
 			return
 		}
-		r.signal(rapid.SampledFrom(live).Draw(r.t, "to"), rapid.Bool().Draw(r.t, "approval"), rapid.Bool().Draw(r.t, "approved"))
+		r.signal(rapid.SampledFrom(live).Draw(t, "to"), rapid.Bool().Draw(t, "approval"), rapid.Bool().Draw(t, "approved"))
 	case 10:
 		live := r.unended()
 		if len(live) == 0 {
 			return
 		}
-		id := rapid.SampledFrom(live).Draw(r.t, "which")
+		id := rapid.SampledFrom(live).Draw(t, "which")
 		r.event(func() {
-			switch rapid.IntRange(0, 3).Draw(r.t, "order") {
+			switch rapid.IntRange(0, 3).Draw(t, "order") {
 			case 0:
 				r.f.Stop(r.now, id, "asked")
 			case 1, 2:
@@ -127,11 +127,11 @@ func (r *rig) step(root int64) {
 		})
 	case 11: // something is read, and will be brought late
 		if all := slices.Sorted(maps.Keys(r.workflows)); len(all) > 0 {
-			r.read = append(r.read, r.execution(r.workflows[rapid.SampledFrom(all).Draw(r.t, "read")]))
+			r.read = append(r.read, r.execution(r.workflows[rapid.SampledFrom(all).Draw(t, "read")]))
 		}
 	case 12:
 		if len(r.read) > 0 {
-			e := rapid.SampledFrom(r.read).Draw(r.t, "late")
+			e := rapid.SampledFrom(r.read).Draw(t, "late")
 			r.event(func() {
 				if e.Row.Status.Terminal() && e.Row.Parent == 0 {
 					r.f.Retry(r.now, e)

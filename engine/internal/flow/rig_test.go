@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/workflow"
@@ -24,8 +23,9 @@ type nodeKey struct {
 // rig is a Flow with a database that keeps what is committed and loses the rest in a crash,
 // and workers that end instances when they are told.
 type rig struct {
-	t      *rapid.T
-	defs   map[string]*Nested // saved workflows
+	t      require.TestingT
+	coin   func(what string) bool // what may be one way or the other
+	defs   map[string]*Nested     // saved workflows
 	graphs map[int64]*workflow.Graph
 	f      *Flow
 	now    int64
@@ -48,9 +48,9 @@ type rig struct {
 	runs    map[string]int    // how often a node was run with success, by workflow instance and node
 }
 
-func newRig(t *rapid.T) *rig {
+func newRig(t require.TestingT, coin func(string) bool) *rig {
 	r := &rig{
-		t: t, defs: map[string]*Nested{}, graphs: map[int64]*workflow.Graph{}, now: 1000, workflows: map[int64]engine.WorkflowInstance{},
+		t: t, coin: coin, defs: map[string]*Nested{}, graphs: map[int64]*workflow.Graph{}, now: 1000, workflows: map[int64]engine.WorkflowInstance{},
 		nodes: map[nodeKey]engine.Node{}, signals: map[int64]engine.Signal{}, jobs: map[int64]engine.Instance{}, runs: map[string]int{},
 	}
 	r.f = New(r)
@@ -88,7 +88,7 @@ func (r *rig) Child(w *engine.WorkflowInstance, node string, child int64, row *e
 	parent := *w
 	r.after = append(r.after, func() {
 		stored, ok := r.workflows[child]
-		if row != nil && rapid.Bool().Draw(r.t, "as it was made") {
+		if row != nil && r.coin("as it was made") {
 			stored, ok = *row, true
 		}
 		e := Execution{Row: stored}
@@ -151,7 +151,7 @@ func (r *rig) end(in engine.Instance, ok bool) {
 	}
 	r.ended = append(r.ended, in.ID)
 	r.event(func() { r.f.Final(r.now, &in) })
-	if rapid.IntRange(0, 4).Draw(r.t, "told twice") == 0 {
+	if r.coin("told twice") {
 		r.event(func() { r.f.Final(r.now, &in) })
 	}
 }
