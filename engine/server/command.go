@@ -125,7 +125,14 @@ func (s *Server) retryWorkflow(ctx context.Context, c engine.Command) {
 		if _, ok := s.taken.shards[c.ID]; ok {
 			return
 		}
-		if err != nil || s.flow.Retry(now, e) {
+		newest := true
+		if err == nil {
+			var refused error
+			if newest, refused = s.flow.Retry(now, e); refused != nil {
+				s.cfg.Log.Warn("a workflow instance is not retried", "workflow_instance", c.Target, "err", refused)
+			}
+		}
+		if newest {
 			s.answered(c)
 		}
 	}}, false)

@@ -134,7 +134,7 @@ func (r *rig) step(t *rapid.T, root int64) {
 			e := rapid.SampledFrom(r.read).Draw(t, "late")
 			r.event(func() {
 				if e.Row.Status.Terminal() && e.Row.Parent == 0 {
-					r.f.Retry(r.now, e)
+					_, _ = r.f.Retry(r.now, e) // it may have been retried
 				} else {
 					r.f.Begin(r.now, e)
 				}
@@ -143,7 +143,7 @@ func (r *rig) step(t *rapid.T, root int64) {
 	default:
 		r.commit()
 		if w := r.workflows[root]; w.Status.Terminal() && w.Status != engine.StatusSucceeded {
-			r.event(func() { r.f.Retry(r.now, r.execution(w)) })
+			r.event(func() { _, _ = r.f.Retry(r.now, r.execution(w)) }) // there may be nothing to retry
 		}
 	}
 }

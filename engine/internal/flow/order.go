@@ -74,19 +74,20 @@ func (f *Flow) children(x *execution, do func(*execution)) {
 
 // Retry begins a further attempt of a workflow instance that is final without success: what
 // has succeeded stays. It reports whether the row was the newest; if not it must be read
-// again. A second retry of the same attempt changes nothing.
-func (f *Flow) Retry(now int64, e Execution) bool {
+// again. A second retry of the same attempt changes nothing. The error says why there is no
+// further attempt, such as that there is nothing to retry.
+func (f *Flow) Retry(now int64, e Execution) (newest bool, err error) {
 	f.now = max(f.now, now)
 	if f.live[e.Row.ID] != nil || f.sink.Pending(e.Row.Shard) == nil {
-		return true
+		return true, nil
 	}
 	if f.past.stale(&e.Row) {
-		return false
+		return false, nil
 	}
-	if e.Row.Parent == 0 {
-		_ = f.retry(e) // there may be nothing to retry: then it stays as it is
+	if e.Row.Parent != 0 {
+		return true, fmt.Errorf("it is nested in workflow instance %d", e.Row.Parent)
 	}
-	return true
+	return true, f.retry(e)
 }
 
 func (f *Flow) retry(e Execution) error {

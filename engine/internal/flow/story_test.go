@@ -131,7 +131,10 @@ func (s *story) play(words []string) {
 	case "resume":
 		s.event(func() { s.f.Resume(s.now, s.find(words[1])) })
 	case "retry":
-		s.event(func() { s.f.Retry(s.now, s.execution(s.workflows[s.root])) })
+		s.event(func() {
+			_, err := s.f.Retry(s.now, s.execution(s.workflows[s.root]))
+			require.NoError(s.t, err)
+		})
 	case "crash":
 		s.crash()
 	default:
