@@ -68,8 +68,10 @@ func (o *Owner) answer(q *broker.AskRequest) *broker.AskReply {
 // mayRun says whether the asker may run the chunk that was delivered to it.
 func (o *Owner) mayRun(in *inst, c *chunk, asker Target) *broker.AskReply {
 	if c.holder.Worker == "" {
-		if t, ok := o.fleet.Holder(in.app.Name, c.key); ok {
+		// A worker may list what it only asks about.
+		if t, ok := o.fleet.Holder(in.app.Name, c.key); ok && t != asker {
 			c.holder, c.since = t, o.now
+			o.watchTask(in, c)
 		}
 	}
 	switch {

@@ -111,6 +111,12 @@ func (o *Owner) resend(in *inst, present []int64) {
 		if c == nil || o.insts[in.ID] != in {
 			continue
 		}
+		if c.timeout == nil && in.spec.TaskTimeout > 0 && c.holder.Worker == "" && c.worker.Worker == "" {
+			// Its timeout went with the owner before, unless its worker is found.
+			if t, ok := o.fleet.Holder(in.app.Name, c.key); ok {
+				o.started(in, c, t)
+			}
+		}
 		switch {
 		case c.unsent && in.run != nil && slices.Contains(in.run.rereads[c.seq], c):
 		case slices.Contains(present, id) || c.sentAt >= in.listed || o.holds(in, c):
@@ -126,6 +132,7 @@ func (o *Owner) resend(in *inst, present []int64) {
 		default:
 			if t, ok := o.fleet.Holder(in.app.Name, c.key); ok {
 				c.holder, c.since, c.accepted = t, o.now, true
+				o.watchTask(in, c)
 				if o.byRequest(in, c) {
 					c.worker = t
 				}

@@ -239,7 +239,8 @@ func (o *Owner) failChunk(in *inst, c *chunk, e broker.TaskError, ended bool) {
 
 // refused: the worker cannot run it. It costs no retry; somebody else is looked for.
 func (o *Owner) refused(in *inst, c *chunk, who Target, r *broker.Report) {
-	if c == nil || c.holder.Worker != "" && c.holder != who {
+	// Said twice, it would send the chunk twice.
+	if c == nil || c.holder.Worker != "" && c.holder != who || c.holder.Worker == "" && slices.Contains(c.exclude, who.Worker) {
 		o.stats.Stale++
 		return
 	}

@@ -180,6 +180,7 @@ func (r *rig) settle() {
 	for range 1000 {
 		b := r.o.Take()
 		if len(b.Changes) == 0 && len(b.After) == 0 {
+			require.NoError(r.t, r.o.Check())
 			return
 		}
 		for i := range b.Changes {

@@ -177,9 +177,15 @@ func (b *fakeBroker) restart(ms int64, lossy bool) {
 	b.up = false
 	if lossy {
 		since := w.now - w.between(0, 300)
-		b.tasks = slices.DeleteFunc(b.tasks, func(x *taskMsg) bool { return x.storedAt > since })
+		b.lose(func(x *taskMsg) bool { return x.storedAt > since })
 		last := uint64(0)
-		for shard, l := range b.reports {
+		for _, shard := range sorted(b.reports) {
+			l := b.reports[shard]
+			for _, r := range l {
+				if r.at > since {
+					w.reportsLost(r.batch)
+				}
+			}
 			l = slices.DeleteFunc(l, func(r reportMsg) bool { return r.at > since })
 			b.reports[shard] = l
 			if len(l) > 0 {
@@ -195,6 +201,24 @@ func (b *fakeBroker) restart(ms int64, lossy bool) {
 			s.brokerUp()
 		}
 	})
+}
+
+// wipe loses every task message: the stream was made anew.
+func (b *fakeBroker) wipe() {
+	b.w.note("the lanes are wiped, %d messages", len(b.tasks))
+	b.lose(func(*taskMsg) bool { return true })
+}
+
+// lose loses task messages. Who holds one and was not heard yet may not be known to hold it.
+func (b *fakeBroker) lose(which func(*taskMsg) bool) {
+	for _, x := range b.w.workers {
+		for _, r := range x.held {
+			if r.msg != nil && which(r.msg) {
+				b.w.excuse(r, "its message was lost while it ran")
+			}
+		}
+	}
+	b.tasks = slices.DeleteFunc(b.tasks, which)
 }
 
 func keyOf(c broker.ChunkKey) string {

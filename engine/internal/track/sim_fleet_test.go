@@ -63,6 +63,13 @@ func (f *simFleet) expire() (dead []track.Target) {
 	return dead
 }
 
+// refresh gives everybody time anew, after the server or its connection was away.
+func (f *simFleet) refresh() {
+	for _, s := range f.workers {
+		s.at = f.w.now
+	}
+}
+
 func (f *simFleet) Slots(_, _ string) (n int) {
 	for _, s := range f.workers {
 		n += s.beat.Slots

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/internal/track"
@@ -17,7 +19,7 @@ type simServer struct {
 	name        string
 	alive       bool
 	life        int // grows with each start; what an earlier life had under way is void
-	frozenUntil int64
+	nap         nap
 	number      int16
 	token       uint64
 	leaseUntil  int64
@@ -32,6 +34,9 @@ type simServer struct {
 	commands    int64
 	taking      bool
 	maxActive   int64
+	shy         int64                     // takes no shard until then
+	generous    uint8                     // a shard that it gives up once it has had it for a while
+	finals      map[int64]*roaring.Bitmap // when the last batch was taken
 }
 
 func newSimServer(w *world, name string) *simServer { return &simServer{w: w, name: name} }
@@ -43,8 +48,8 @@ func (s *simServer) later(ms int64, f func()) {
 	run = func() {
 		switch {
 		case s.life != life || !s.alive:
-		case s.frozenUntil > s.w.now:
-			s.w.after(s.frozenUntil-s.w.now+s.w.rng.Int64N(20), run)
+		case s.nap.on:
+			s.nap.parked = append(s.nap.parked, run)
 		default:
 			f()
 		}
@@ -55,12 +60,12 @@ func (s *simServer) later(ms int64, f func()) {
 func (s *simServer) boot() {
 	w := s.w
 	s.life++
-	s.alive, s.frozenUntil = true, 0
+	s.alive, s.nap = true, nap{count: s.nap.count + 1}
 	s.token = w.rng.Uint64()>>1 | 1
 	s.fleet = newSimFleet(w)
 	s.owner = track.New(track.Config{MaxLost: w.maxLost()}, s.fleet, nil)
 	s.epochs = map[uint8]int64{}
-	s.read, s.queue, s.committing, s.commands, s.taking = map[uint8]uint64{}, nil, false, 0, false
+	s.read, s.queue, s.committing, s.commands, s.taking, s.finals = map[uint8]uint64{}, nil, false, 0, false, nil
 	row, err := w.db.JoinServer(context.Background(), s.name, s.token, leaseMs)
 	if err != nil {
 		w.fail("join: %v", err)
@@ -77,12 +82,17 @@ func (s *simServer) kill() {
 	s.w.note("%s killed", s.name)
 	s.alive = false
 	s.life++
-	s.w.after(s.w.between(10, 8000), s.boot)
+	life := s.life
+	s.w.after(s.w.between(10, 8000), func() {
+		if s.life == life {
+			s.boot()
+		}
+	})
 }
 
 func (s *simServer) freeze(ms int64) {
 	s.w.note("%s frozen for %d ms", s.name, ms)
-	s.frozenUntil = s.w.now + ms
+	s.nap.begin(s.w, ms, func() { s.fleet.refresh() })
 }
 
 func (s *simServer) deciding() bool { return s.w.now < s.leaseUntil }
@@ -129,7 +139,7 @@ func (s *simServer) lease() {
 		}
 	}
 	for _, shard := range sorted(w.epochs) {
-		if !w.broker.up || s.owner.Owns(shard) || owned > len(w.epochs)/max(live, 1) {
+		if !w.broker.up || s.owner.Owns(shard) || w.now < s.shy || owned > len(w.epochs)/max(live, 1) {
 			continue
 		}
 		row, err := w.db.ClaimShard(ctx, shard, s.number, s.token)
@@ -140,9 +150,9 @@ func (s *simServer) lease() {
 		owned++
 		s.load(shard, row.Epoch)
 	}
-	if owned > 1 && !w.calm && w.chance(0.02) {
+	if !w.calm && (owned > 1 && w.chance(0.02) || w.faults.alternate && owned > 0 && w.chance(0.3)) {
 		for _, shard := range sorted(w.epochs) {
-			if s.owner.Owns(shard) {
+			if s.owner.Owns(shard) && (shard == s.generous || w.chance(0.6)) {
 				w.note("%s gives shard %d up", s.name, shard)
 				s.drop(shard)
 				_ = w.db.ReleaseShard(ctx, shard, s.number, w.epochs[shard])
@@ -155,12 +165,14 @@ func (s *simServer) lease() {
 // drop forgets a shard; what of it was not committed is never spoken of.
 func (s *simServer) drop(shard uint8) {
 	s.gens[shard]++
+	s.finals = nil
 	s.handle(track.Lost{Shard: shard})
 }
 
 func (s *simServer) load(shard uint8, epoch int64) {
 	w := s.w
 	s.gens[shard]++
+	s.finals = nil
 	state, err := w.db.LoadShard(context.Background(), shard, s.number, epoch)
 	if errors.Is(err, engine.ErrFenced) {
 		s.handle(track.Lost{Shard: shard})
@@ -176,6 +188,7 @@ func (s *simServer) load(shard uint8, epoch int64) {
 		rows = append(rows, w.row(in))
 	}
 	s.read[shard], s.epochs[shard] = state.Shard.Cursor, epoch
+	w.gained[shard] = append(w.gained[shard], w.now)
 	s.handle(track.Gained{State: state, Rows: rows, Gen: s.gens[shard], Number: s.number})
 	s.resetIfShort(shard)
 	s.pump(shard)
@@ -192,6 +205,11 @@ func (s *simServer) resetIfShort(shard uint8) {
 	if b.up && s.owner.Owns(shard) && b.report < s.owner.Cursor(shard) {
 		s.w.note("%s resets the cursor of shard %d to %d", s.name, shard, b.report)
 		s.read[shard] = b.report
+		for _, j := range s.w.work {
+			if engine.ShardOf(j.in.Job) == shard {
+				j.lossy = true // what was stored below the old cursor meanwhile is never read
+			}
+		}
 		s.handle(track.CursorReset{Shard: shard, End: b.report})
 	}
 }
@@ -200,6 +218,7 @@ func (s *simServer) brokerUp() {
 	if !s.alive {
 		return
 	}
+	s.fleet.refresh()
 	// What the stream lost is seen before it gives the same sequences again.
 	for shard := range s.w.epochs {
 		if b := s.w.broker; b.report < s.owner.Cursor(shard) {
@@ -269,6 +288,7 @@ func (s *simServer) second() {
 		}
 		s.enqueue(s.owner.MoveCursors())
 	}
+	s.rebuke()
 	for _, d := range s.fleet.expire() {
 		s.handle(track.WorkerDead{App: w.app.Name, Worker: d.Worker, Incarnation: d.Incarnation})
 	}
@@ -287,11 +307,15 @@ func (s *simServer) beat(b *broker.Beat) {
 
 func (s *simServer) handle(ev track.Event) {
 	s.owner.Handle(s.w.now, ev)
+	s.w.examine(s, ev)
 	if !s.taking {
 		s.taking = true
 		s.later(s.w.rng.Int64N(2), func() {
 			s.taking = false
-			s.enqueue(s.owner.Take())
+			b := s.owner.Take()
+			s.w.decided(s, b)
+			s.enqueue(b)
+			s.w.examine(s, nil)
 		})
 	}
 }
@@ -315,8 +339,14 @@ func (s *simServer) commit() {
 	s.later(s.w.between(0, 4), func() {
 		batch := s.queue[:n:n]
 		s.queue = s.queue[n:]
-		outcome := s.store(batch)
-		s.later(s.w.between(0, 2), func() { s.committed(batch, outcome) })
+		if s.strike(batch, "before a commit") {
+			return
+		}
+		s.later(0, func() {
+			outcome := s.store(batch)
+			s.later(s.w.between(0, 2), func() { s.committed(batch, outcome) })
+			s.strike(batch, "between a commit and its effects")
+		})
 	})
 }
 
@@ -343,8 +373,9 @@ func (s *simServer) store(batch []track.Stored) []error {
 		return errs
 	}
 	lost, stored := false, true
-	if s.loseCommits > 0 && w.chance(0.3) {
-		s.loseCommits--
+	if s.loseCommits > 0 && w.chance(0.3) || w.faults.unknown && !w.calm && w.chance(0.01) {
+		s.loseCommits = max(s.loseCommits-1, 0)
+		w.harmed++
 		lost, stored = true, w.chance(0.5)
 	}
 	if stored {
@@ -378,6 +409,7 @@ func (s *simServer) store(batch []track.Stored) []error {
 func (s *simServer) committed(batch []track.Stored, errs []error) {
 	s.committing = false
 	reload := map[uint8]bool{}
+	s.strike(batch, "in the middle of effects")
 	for i := range batch {
 		st := &batch[i]
 		shard := st.Change.Shard
@@ -401,6 +433,7 @@ func (s *simServer) committed(batch []track.Stored, errs []error) {
 	}
 	for _, shard := range sorted(reload) {
 		s.w.note("%s reloads shard %d", s.name, shard)
+		s.finals = nil
 		s.handle(track.Lost{Shard: shard})
 		row := s.w.shardRow(shard)
 		if row.Owner == s.number {
@@ -416,7 +449,13 @@ func (s *simServer) committed(batch []track.Stored, errs []error) {
 func (s *simServer) perform(e track.Effect) {
 	w, b := s.w, s.w.broker
 	committed := w.now
-	answer := func(ev track.Event) { s.later(w.between(0, 5), func() { s.handle(ev) }) }
+	answer := func(ev track.Event) {
+		late := w.between(0, 5)
+		if w.faults.straddle && !w.calm && w.chance(0.15) {
+			late = w.between(100, 4000)
+		}
+		s.later(late, func() { s.handle(ev) })
+	}
 	switch e := e.(type) {
 	case track.Publish:
 		s.later(w.rng.Int64N(2), func() {
@@ -426,13 +465,17 @@ func (s *simServer) perform(e track.Effect) {
 			} else if err = b.publish(e.Lane, e.Chunk); err == nil && w.chance(0.01) && !w.calm && w.faults.broker {
 				err = broker.ErrUnavailable // stored all the same
 			}
+			w.published(e.Chunk, err)
 			w.about(e.Chunk.Instance, "%s publishes %s: %d tasks from %d, %v", s.name, keyOf(e.Chunk.ChunkKey), len(e.Chunk.Tasks), e.Chunk.Tasks[0].Number, err)
 			if err != nil {
 				answer(track.Unpublished{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Err: err})
 			}
 		})
 	case track.Direct:
-		s.later(w.between(0, 2), func() { s.direct(e) })
+		s.later(w.between(0, 2), func() {
+			w.handed(e.Chunk)
+			s.direct(e)
+		})
 	case track.Order:
 		for _, x := range w.workers {
 			w.core(func() { x.control(e.Control) })
@@ -463,7 +506,10 @@ func (s *simServer) perform(e track.Effect) {
 			for _, in := range rows {
 				out = append(out, w.row(in))
 			}
-			answer(track.Fetched{Queue: e.Queue, Rows: out, Due: e.Due, Limit: e.Limit, Err: err})
+			ev := track.Fetched{Queue: e.Queue, Rows: out, Due: e.Due, Limit: e.Limit, Err: err}
+			if !s.straddle(ev) {
+				answer(ev)
+			}
 		})
 	case track.ReadStage:
 		s.later(w.between(0, 3), func() {
@@ -537,6 +583,12 @@ func (s *simServer) direct(e track.Direct) {
 		}
 		answered := false
 		w.core(func() {
+			switch {
+			case x.nap.on:
+				w.excuse(&simRun{c: e.Chunk}, "its worker finds the request when it wakes")
+			case w.now-x.bootedAt < 5000:
+				w.excuse(&simRun{c: e.Chunk}, "it may have been meant for the incarnation before")
+			}
 			x.later(0, func() {
 				r := x.directed(e.Chunk)
 				w.core(func() {
@@ -550,6 +602,7 @@ func (s *simServer) direct(e track.Direct) {
 		s.later(5000, func() {
 			if !answered {
 				answered = true
+				w.excuse(&simRun{c: e.Chunk}, "its worker may find the request later")
 				back(0, broker.ErrUnavailable)
 			}
 		})
@@ -581,7 +634,15 @@ func (s *simServer) ask(q *broker.AskRequest, reply func(*broker.AskReply)) {
 	if s.alive && s.owner.Owns(q.Shard) {
 		s.later(s.w.rng.Int64N(2), func() {
 			if s.w.broker.up {
-				s.handle(track.Asked{Request: q, After: s.w.broker.lastReport(q.Shard), Reply: reply})
+				gone := s.owner.Gone(q.ChunkKey)
+				s.handle(track.Asked{Request: q, After: s.w.broker.lastReport(q.Shard), Reply: func(a *broker.AskReply) {
+					for _, n := range gone {
+						if q.Kind == broker.AskRun && a.Verdict == broker.VerdictYours && !slices.Contains(a.Done, n) {
+							s.w.fail("instance %d: %s gives number %d with chunk %s, which has it no more", q.Instance, s.name, n, keyOf(q.ChunkKey))
+						}
+					}
+					reply(a)
+				}})
 			}
 		})
 	}

@@ -22,20 +22,26 @@ type job struct {
 	known  bool            // its insertion is committed
 	items  []string        // of the root mapper
 	sum    int64           // of all that must be reduced
-	leaves int64
-	fails  int // how often a standalone fails before it succeeds
+	leaves int64           // numbers that the run must come to
+	broken int64           // those of them that fail for good
+	fails  int             // how often a standalone fails before it succeeds
 	want   engine.Status
 	stop   bool // somebody stops it
 	begun  map[string]int
 	died   map[string]int   // runs that died with their worker
 	done   map[string]int   // executions that succeeded
 	told   map[string]int64 // when a success was first reported
+	ledger
 	// maxState is the largest stored state of its map run.
 	maxState int
 }
 
 func (w *world) row(in engine.Instance) track.Row {
-	return track.Row{Instance: in, App: w.app, Spec: w.specs[in.Job], Job: fmt.Sprintf("job%d", in.Job)}
+	row := track.Row{Instance: in, App: w.app, Spec: w.specs[in.Job], Job: fmt.Sprintf("job%d", in.Job)}
+	if j := w.work[in.ID]; j != nil {
+		row.Checkpoint = j.kept[in.Attempt-1]
+	}
+	return row
 }
 
 func (w *world) maxLost() int32 {
@@ -74,7 +80,44 @@ func (w *world) makeWork() {
 	reduce := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.MapReduce, TaskRetry: retry})
 	atomic := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.MapReduce, TaskRetry: retry, Emit: workflow.EmitAtomic, Retry: retry})
 	mapping := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.Map, TaskRetry: retry, MaxFailed: workflow.Budget{Percent: 50}})
-	wide := w.spec(workflow.Spec{Processor: "share", Mode: workflow.Broadcast, TaskRetry: retry, Rule: "any", Waves: []int{30, 100}})
+	routed := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.MapReduce, TaskRetry: retry, Routing: workflow.RoutingRandom})
+	lenient := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.MapReduce, TaskRetry: retry, MaxFailed: workflow.Budget{Percent: 40}})
+	slow := w.spec(workflow.Spec{Processor: "tree", Mode: workflow.Map, TaskRetry: retry, Rate: 40, Concurrency: 6})
+	var wide []int64
+	for _, rule := range []string{"any", "50%", "all"} {
+		wide = append(wide, w.spec(workflow.Spec{Processor: "share", Mode: workflow.Broadcast, TaskRetry: retry, Rule: rule, Waves: []int{30, 100}}))
+	}
+	overdue := w.spec(workflow.Spec{Processor: "plain", Timeout: workflow.Duration(800 * time.Millisecond)})
+	hang := w.spec(workflow.Spec{Processor: "plain", TaskTimeout: workflow.Duration(time.Second)})
+	endless := w.spec(workflow.Spec{Processor: "plain"})
+	stepwise := w.spec(workflow.Spec{Processor: "plain", Retry: retry})
+	for range w.rng.IntN(3) {
+		w.add(overdue, "overdue").want = engine.StatusTimedOut
+	}
+	if w.chance(0.6) { // more at once than may run
+		at := w.between(0, 15_000)
+		for range 3 + w.rng.IntN(10) {
+			j := w.plan(limited, "burst")
+			w.after(at+w.between(0, 20), func() { w.trigger(j) })
+		}
+	}
+	if w.chance(0.5) {
+		w.add(hang, "hang").want = engine.StatusTimedOut
+	}
+	if w.chance(0.5) {
+		j := w.add(endless, "endless") // until it is stopped
+		j.want, j.stop = engine.StatusStopped, true
+	}
+	for range w.rng.IntN(4) {
+		w.add(stepwise, "steps").fails = w.rng.IntN(3)
+	}
+	for range w.rng.IntN(3) {
+		j := w.add(plain, "delayed")
+		j.delay = w.between(1000, 30_000)
+		if w.chance(0.5) { // stopped long before it is due
+			j.delay, j.stop, j.want = 1_000_000, true, engine.StatusCanceled
+		}
+	}
 	for range 6 + w.rng.IntN(30) {
 		j := w.add(plain, "plain")
 		switch w.rng.IntN(12) {
@@ -97,29 +140,53 @@ func (w *world) makeWork() {
 		j.want = engine.StatusFailed
 	}
 	for range 1 + w.rng.IntN(3) {
-		j := w.add([]int64{reduce, reduce, atomic, mapping}[w.rng.IntN(4)], "tree")
+		j := w.add([]int64{reduce, reduce, atomic, mapping, lenient, lenient, slow, routed, routed}[w.rng.IntN(9)], "tree")
 		w.tree(j)
+		if j.broken > w.allowed(j) {
+			j.want = engine.StatusFailed
+		}
 		j.stop = w.chance(0.1)
 	}
 	for range w.rng.IntN(3) {
-		w.add(wide, "share")
+		w.add(wide[w.rng.IntN(3)], "share").fails = w.rng.IntN(3)
 	}
 }
 
-// tree plans the items of a map: leaves are "v:<value>:<failures>", inner ones "m:<n>:<value>".
+// tree plans the items of a map. Leaves are "v:<value>:<failures>" and "x", which fails for
+// good; "m:<n>:<value>:<failures>" emits n leaves, and half of them before each failure;
+// "d:<n>:<value>" emits n mappers of two leaves each.
 func (w *world) tree(j *job) {
-	for range w.rng.IntN([]int{10, 120, 700}[w.rng.IntN(3)]) {
+	atomic, slow := w.specs[j.in.Job].Emit == workflow.EmitAtomic, w.specs[j.in.Job].Rate > 0
+	most := []int{10, 120, 700}[w.rng.IntN(3)]
+	if slow {
+		most = min(most, 100)
+	}
+	for range w.rng.IntN(most) {
 		v := w.between(1, 1000)
-		switch w.rng.IntN(20) {
+		switch w.rng.IntN(24) {
 		case 0:
-			n := w.rng.IntN(15)
-			j.items = append(j.items, fmt.Sprintf("m:%d:%d", n, v))
+			n, fails := w.rng.IntN(15), max(w.rng.IntN(5)-2, 0)
+			if atomic {
+				fails = 0
+			}
+			j.items = append(j.items, fmt.Sprintf("m:%d:%d:%d", n, v, fails))
 			j.sum += int64(n) * v
 			j.leaves += int64(n) + 1
-		case 1:
+		case 1, 2:
 			j.items = append(j.items, fmt.Sprintf("v:%d:%d", v, 1+w.rng.IntN(3)))
 			j.sum += v
 			j.leaves++
+		case 3:
+			n := 1 + w.rng.IntN(4)
+			j.items = append(j.items, fmt.Sprintf("d:%d:%d", n, v))
+			j.sum += 2 * int64(n) * v
+			j.leaves += 3*int64(n) + 1
+		case 4:
+			if w.specs[j.in.Job].MaxFailed.Percent > 0 {
+				j.items = append(j.items, "x")
+				j.broken++
+				j.leaves++
+			}
 		default:
 			j.items = append(j.items, fmt.Sprintf("v:%d:0", v))
 			j.sum += v
@@ -128,28 +195,39 @@ func (w *world) tree(j *job) {
 	}
 }
 
+func (w *world) allowed(j *job) int64 {
+	return int64(w.specs[j.in.Job].MaxFailed.Percent / 100 * float64(j.leaves))
+}
+
+// add plans an instance that is asked for some time.
 func (w *world) add(jobID int64, kind string) *job {
+	j := w.plan(jobID, kind)
+	w.after(w.between(0, 20_000), func() { w.trigger(j) })
+	return j
+}
+
+func (w *world) plan(jobID int64, kind string) *job {
 	w.nextID++
-	j := &job{kind: kind, want: engine.StatusSucceeded, begun: map[string]int{}, died: map[string]int{}, done: map[string]int{}, told: map[string]int64{}}
+	j := &job{kind: kind, want: engine.StatusSucceeded, ledger: newLedger(), begun: map[string]int{}, died: map[string]int{}, done: map[string]int{}, told: map[string]int64{}}
 	id := w.nextID
 	w.work[id] = j
 	j.in = engine.Instance{
 		ID: id, App: w.app.ID, Job: jobID, JobVersion: 1, Status: engine.StatusWaiting, Reason: engine.ReasonDue,
 		Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny,
 	}
-	w.after(w.between(0, 20_000), func() { w.trigger(j) })
 	return j
 }
 
 // trigger asks for the instance as a caller of the API does, again until it is known.
 func (w *world) trigger(j *job) {
 	if j.known {
+		w.mayStop(j)
 		return
 	}
 	w.after(3000, func() { w.trigger(j) })
 	in := j.in
 	in.Shard = engine.ShardOf(in.Job)
-	in.CreatedAt, in.DueAt = w.now, w.now
+	in.CreatedAt, in.DueAt = w.now, w.now+j.delay
 	if _, err := w.db.Instance(context.Background(), in.ID); err == nil {
 		j.known = true
 		if _, ok := w.known[in.ID]; !ok {
@@ -159,7 +237,7 @@ func (w *world) trigger(j *job) {
 		return
 	}
 	for _, s := range w.servers {
-		if s.alive && s.frozenUntil <= w.now && s.owner.Owns(in.Shard) && w.chance(0.7) {
+		if s.alive && !s.nap.on && s.owner.Owns(in.Shard) && w.chance(0.7) {
 			s.handle(track.Triggered{Row: w.row(in), Done: func(err error) {
 				if err == nil {
 					w.mayStop(j)
@@ -182,8 +260,7 @@ func (w *world) mayStop(j *job) {
 	if !j.stop {
 		return
 	}
-	j.stop = false
-	j.want = engine.StatusStopped
+	j.stop, j.stopped = false, true
 	w.after(w.rng.Int64N(2)*w.between(0, 4000), func() {
 		w.nextID++
 		c := engine.Command{ID: w.nextID, Shard: engine.ShardOf(j.in.Job), Kind: engine.CommandStop, Target: j.in.ID, Request: strconv.FormatInt(w.nextID, 10), CreatedAt: w.now}
@@ -195,12 +272,13 @@ func (w *world) mayStop(j *job) {
 }
 
 func (w *world) processors(x *simWorker) []broker.ProcessorInfo {
-	out := []broker.ProcessorInfo{{Name: "plain"}, {Name: "tree", Caps: broker.CapMap | broker.CapReduce}}
-	if x.name != "worker1" || !w.faults.refusal || w.calm {
-		out = append(out, broker.ProcessorInfo{Name: "share", Caps: broker.CapPre | broker.CapPost})
-	} else {
-		out = out[1:] // a worker of another version
-		out = append(out, broker.ProcessorInfo{Name: "share", Caps: broker.CapPre | broker.CapPost})
+	out := []broker.ProcessorInfo{
+		{Name: "plain"}, {Name: "tree", Caps: broker.CapMap | broker.CapReduce}, {Name: "share", Caps: broker.CapPre | broker.CapPost},
+	}
+	if x.name == "worker1" && w.faults.refusal && !w.calm { // it lacks one, then another
+		if lacks := (w.now / 4000) % 3; lacks < 2 {
+			out = slices.Delete(out, int(lacks), int(lacks)+1)
+		}
 	}
 	return out
 }
@@ -226,6 +304,7 @@ func (w *world) began(x *simWorker, r *simRun, t *broker.Task) {
 	j := w.work[r.c.Instance]
 	k := runKey(r.c, t.Number)
 	j.begun[k]++
+	w.mayBegin(x, r, t)
 	if at, ok := j.told[k]; ok && r.skip != nil && at < r.putAt && !w.faults.lossy {
 		w.fail("instance %d: task %s was given to %s after its success had been reported", r.c.Instance, k, x.name)
 	}
@@ -261,78 +340,6 @@ func (w *world) executed(r *simRun, t *broker.Task) {
 	w.work[r.c.Instance].done[runKey(r.c, t.Number)]++
 }
 
-// execute is the user's code.
-func (w *world) execute(x *simWorker, r *simRun, t *broker.Task) {
-	j := w.work[r.c.Instance]
-	boom := broker.TaskError{Kind: broker.ErrorFailed, Message: "as planned"}
-	switch {
-	case j.kind == "poison":
-		w.harmed++
-		x.kill()
-	case r.c.Phase == broker.PhaseReduce:
-		x.reduce(r, t, 0, 0, 0, map[int64]bool{})
-	case r.c.Phase == broker.PhaseSub:
-		kind, rest, _ := strings.Cut(string(t.Item), ":")
-		a, b, _ := strings.Cut(rest, ":")
-		first, _ := strconv.ParseInt(a, 10, 64)
-		second, _ := strconv.ParseInt(b, 10, 64)
-		switch {
-		case kind == "m":
-			items := slices.Repeat([]string{fmt.Sprintf("v:%d:0", second)}, int(first))
-			x.emit(r, t, items, w.rng.Uint64(), 0, []byte("0"))
-		case int64(t.Attempt) <= second:
-			x.fail(r, t, boom, -1, 0)
-		default:
-			x.succeed(r, t, []byte(a))
-		}
-	case j.kind == "tree":
-		x.emit(r, t, j.items, w.rng.Uint64(), 0, nil)
-	case int(r.c.Attempt) <= j.fails && j.kind != "share":
-		x.fail(r, t, boom, -1, 0)
-	default:
-		x.succeed(r, t, []byte(`"ok"`))
-	}
-}
-
-// emit stages items in batches, and then succeeds as a task that has mapped.
-func (x *simWorker) emit(r *simRun, t *broker.Task, items []string, token uint64, from int, value []byte) {
-	if x.held[r.c.ChunkKey] != r {
-		return
-	}
-	if from == len(items) || r.stopped {
-		x.w.executed(r, t)
-		rep := x.report(r, broker.ReportSucceeded)
-		rep.Numbers, rep.TaskAttempt, rep.Emitted, rep.Token, rep.Duration = []int64{t.Number}, t.Attempt, int64(len(items)), token, 2e6
-		if r.c.Phase == broker.PhaseSub {
-			x.handOver(r)
-			x.deliver(r, rep, rep.Numbers, [][]byte{value})
-		} else {
-			x.send(r, rep)
-		}
-		x.step(r)
-		return
-	}
-	n := min(1+x.w.rng.IntN(20), len(items)-from)
-	b := &broker.StageBatch{Instance: r.c.Instance, Run: r.c.Run, Mapper: t.Number, Token: token, First: int64(from)}
-	for _, it := range items[from : from+n] {
-		b.Items = append(b.Items, []byte(it))
-	}
-	if _, err := x.w.broker.addStage(b); err != nil {
-		x.later(x.w.between(20, 200), func() { x.emit(r, t, items, token, from, value) })
-		return
-	}
-	if x.w.faults.broker && !x.w.calm && x.w.chance(0.05) { // stored, but nobody knew
-		x.later(x.w.between(1, 20), func() { x.emit(r, t, items, token, from, value) })
-		return
-	}
-	if !r.c.Atomic {
-		rep := x.report(r, broker.ReportEmitted)
-		rep.Numbers, rep.TaskAttempt, rep.Emitted, rep.Token = []int64{t.Number}, t.Attempt, int64(from+n), token
-		x.tell(outgoing{r.c.Shard, rep, nil})
-	}
-	x.later(x.w.between(0, 5), func() { x.emit(r, t, items, token, from+n, value) })
-}
-
 // checkEnd compares what is stored with what had to become of it.
 func (w *world) checkEnd() {
 	ctx := context.Background()
@@ -347,25 +354,28 @@ func (w *world) checkEnd() {
 		for _, n := range j.died {
 			deaths = max(deaths, n)
 		}
-		beside := w.faults.poison && strings.Contains(in.Error, "the worker died 3 times") && deaths >= 3
+		// A worker that has finished a directed chunk runs it no more, even if its report is lost.
+		beside := w.faults.poison && strings.Contains(in.Error, "the worker died 3 times") && (deaths >= 3 || j.lossy)
+		aStop := in.Status == engine.StatusStopped || in.Status == engine.StatusCanceled
 		switch {
 		case in.Status != w.known[id]:
 			w.fail("instance %d is %s, the last commit said %s", id, in.Status, w.known[id])
-		case j.want == engine.StatusStopped && in.Status.Terminal():
-		case in.Status == engine.StatusFailed && beside:
-		case j.kind == "share":
-			if in.Status != engine.StatusSucceeded && w.harmed == 0 {
-				w.fail("broadcast %d is %s: %s", id, in.Status, in.Error)
+		case in.Status == engine.StatusFailed && (beside || j.spoiled || j.forgiven && strings.Contains(in.Error, cutOff)):
+		case j.stopped && aStop && (j.want != engine.StatusCanceled || in.Status == engine.StatusCanceled):
+		case j.kind == "share" && in.Status == engine.StatusFailed:
+			if w.lost == 0 && !j.lossy {
+				w.fail("broadcast %d failed, though no worker was lost: %s", id, in.Error)
 			}
+		case j.kind == "overdue" && w.harmed > 0 && in.Status == engine.StatusSucceeded:
 		case in.Status != j.want:
 			w.fail("instance %d (%s) is %s, want %s: %s", id, j.kind, in.Status, j.want, in.Error)
-		case j.kind == "tree":
+		case j.kind == "tree" && j.want == engine.StatusSucceeded:
 			r := w.counts[id]
-			spared := r.Failed > 0 && w.faults.poison && deaths >= 3 // within its budget
-			if !spared && (r.Total != j.leaves || r.Succeeded != j.leaves || r.Failed != 0) || !r.Closed {
-				w.fail("run of %d: %s, want %d", id, short(r), j.leaves)
+			spared := r.Failed > j.broken && w.faults.poison && deaths >= 3 || j.spoiled || j.forgiven // within its budget
+			if !spared && (r.Total != j.leaves || r.Succeeded != j.leaves-j.broken || r.Failed != j.broken) || !r.Closed {
+				w.fail("run of %d: %s, want %d, of which %d fail", id, short(r), j.leaves, j.broken)
 			}
-			if w.specs[in.Job].Mode == workflow.MapReduce && string(in.Result) != strconv.FormatInt(j.sum, 10) {
+			if !spared && w.specs[in.Job].Mode == workflow.MapReduce && string(in.Result) != strconv.FormatInt(j.sum, 10) {
 				w.fail("instance %d reduced to %s, want %d", id, in.Result, j.sum)
 			}
 		}

@@ -13,7 +13,9 @@ type simWorker struct {
 	name        string
 	alive       bool
 	life        int
-	frozenUntil int64
+	nap         nap
+	bootedAt    int64
+	unheard     map[*simServer]bool // its last beat was lost
 	incarnation uint64
 	slots       int
 	free        int
@@ -46,6 +48,9 @@ type simRun struct {
 	values  [][]byte
 	pending int
 	over    bool
+	mute    bool // that it is in progress does not reach the broker
+	lucky   bool // it was frozen until another had its chunk, and succeeds
+	cut     bool // it was frozen until another had its chunk, and fails of it
 }
 
 func newSimWorker(w *world, name string) *simWorker {
@@ -58,8 +63,8 @@ func (x *simWorker) later(ms int64, f func()) {
 	run = func() {
 		switch {
 		case x.life != life || !x.alive:
-		case x.frozenUntil > x.w.now:
-			x.w.after(x.frozenUntil-x.w.now+x.w.rng.Int64N(20), run)
+		case x.nap.on:
+			x.nap.parked = append(x.nap.parked, run)
 		default:
 			f()
 		}
@@ -69,7 +74,8 @@ func (x *simWorker) later(ms int64, f func()) {
 
 func (x *simWorker) boot() {
 	x.life++
-	x.alive, x.frozenUntil, x.free = true, 0, x.slots
+	x.alive, x.nap, x.free = true, nap{count: x.nap.count + 1}, x.slots
+	x.unheard, x.bootedAt = map[*simServer]bool{}, x.w.now
 	x.incarnation = x.w.rng.Uint64()>>1 | 1
 	x.held, x.finished = map[broker.ChunkKey]*simRun{}, map[broker.ChunkKey]bool{}
 	x.stops, x.epochs, x.out, x.sending = map[int64]int32{}, map[uint8]int64{}, nil, false
@@ -83,18 +89,27 @@ func (x *simWorker) kill() {
 	x.w.note("%s killed, holding %d", x.name, len(x.held))
 	x.alive = false
 	x.life++
+	x.w.lost++
 	for _, r := range x.held {
 		x.w.died(r)
+		x.w.excuse(r, "its worker died")
 	}
-	x.w.after(x.w.between(10, 12000), x.boot)
+	life := x.life
+	x.w.after(x.w.between(10, 12000), func() {
+		if x.life == life {
+			x.boot()
+		}
+	})
 }
 
 func (x *simWorker) freeze(ms int64) {
 	x.w.note("%s frozen for %d ms", x.name, ms)
-	x.frozenUntil = x.w.now + ms
-	if ms > deadMs/2 { // it may pass for dead
+	x.nap.begin(x.w, ms, nil)
+	if ms > beatMs { // it may pass for dead
+		x.w.lost++
 		for _, r := range x.held {
 			x.w.died(r)
+			x.w.excuse(r, "its worker was frozen")
 		}
 	}
 }
@@ -102,11 +117,21 @@ func (x *simWorker) freeze(ms int64) {
 func (x *simWorker) beat() {
 	x.later(beatMs, x.beat)
 	b := &broker.Beat{App: x.w.app.Name, Worker: x.name, Incarnation: x.incarnation, Slots: x.slots, Processors: x.w.processors(x)}
-	for k := range x.held {
-		b.Held = append(b.Held, k)
+	for k, r := range x.held {
+		if !r.asking { // to ask is not to hold
+			b.Held = append(b.Held, k)
+		}
 	}
 	for _, s := range x.w.servers {
-		x.w.core(func() {
+		if !x.w.broker.up {
+			continue
+		}
+		if x.w.faults.dropCore && !x.w.calm && !x.unheard[s] && x.w.chance(0.1) {
+			x.unheard[s] = true // not twice in a row: it would pass for dead
+			continue
+		}
+		x.unheard[s] = false
+		x.w.after(x.w.between(0, 20), func() {
 			if s.alive {
 				s.later(0, func() { s.beat(b) })
 			}
@@ -118,7 +143,7 @@ func (x *simWorker) beat() {
 func (x *simWorker) keep() {
 	x.later(2000, x.keep)
 	for _, r := range x.held {
-		if r.msg != nil {
+		if r.msg != nil && !r.mute {
 			x.w.broker.inProgress(r.msg)
 		}
 	}
@@ -126,7 +151,7 @@ func (x *simWorker) keep() {
 
 func (x *simWorker) pull() {
 	x.later(x.w.between(2, 12), x.pull)
-	for x.free > 0 {
+	for x.free > 0 && !x.nap.on {
 		m, _ := x.w.broker.pull()
 		if m == nil {
 			return
@@ -144,7 +169,7 @@ func (x *simWorker) receive(m *taskMsg) {
 		return
 	}
 	if r := x.held[c.ChunkKey]; r != nil {
-		r.msg = m
+		r.msg, r.mute = m, false
 		return
 	}
 	r := &simRun{c: c, msg: m, slot: true, end: len(c.Tasks)}
@@ -282,26 +307,49 @@ func (x *simWorker) flush() {
 			done = append(done, o.done)
 		}
 	}
-	if err := x.w.broker.addReports(shard, b); err != nil {
+	if x.w.faults.late && !x.w.calm && x.w.chance(0.05) { // later ones overtake it
+		x.out = nil
+		x.w.note("%s has %d reports overtaken", x.name, len(b.Reports))
+		x.later(x.w.between(5, 1500), func() { x.put1(shard, b, done) })
+	} else {
+		if err := x.w.broker.addReports(shard, b); err != nil {
+			x.sending = true
+			x.later(x.w.between(20, 200), x.flush)
+			return
+		}
+		x.stored(shard, b, done)
+	}
+	x.out = rest
+	if len(rest) > 0 {
 		x.sending = true
-		x.later(x.w.between(20, 200), x.flush)
+		x.later(0, x.flush)
+	}
+}
+
+// put1 stores a batch that was held up.
+func (x *simWorker) put1(shard uint8, b *broker.ReportBatch, done []func()) {
+	if x.w.broker.addReports(shard, b) != nil {
+		x.later(x.w.between(20, 200), func() { x.put1(shard, b, done) })
 		return
 	}
+	x.stored(shard, b, done)
+}
+
+// stored: the stream has the reports.
+func (x *simWorker) stored(shard uint8, b *broker.ReportBatch, done []func()) {
 	if x.w.faults.broker && !x.w.calm && x.w.chance(0.02) {
 		// Stored, but the ack was lost: it is sent again.
 		_ = x.w.broker.addReports(shard, b)
 	}
-	x.out = rest
+	if x.w.faults.late && !x.w.calm && x.w.chance(0.05) { // and once more, when much may have happened
+		x.w.after(x.w.between(100, 8000), func() { _ = x.w.broker.addReports(shard, b) })
+	}
 	for _, rep := range b.Reports {
 		x.w.reported(&rep)
 		x.w.about(rep.Instance, "%s reports %s kind %d numbers %v result %d emitted %d error %s", x.name, keyOf(rep.ChunkKey), rep.Kind, rep.Numbers, rep.ResultSeq, rep.Emitted, rep.Error.Message)
 	}
 	for _, f := range done {
 		x.later(x.w.between(0, 2), f)
-	}
-	if len(rest) > 0 {
-		x.sending = true
-		x.later(0, x.flush)
 	}
 }
 
@@ -317,6 +365,7 @@ func (x *simWorker) settle(r *simRun) {
 
 func (x *simWorker) start(r *simRun) {
 	x.tell(outgoing{r.c.Shard, x.report(r, broker.ReportStarted), nil})
+	x.w.overtaken(x, r)
 	x.step(r)
 }
 
@@ -331,6 +380,14 @@ func (x *simWorker) step(r *simRun) {
 		if r.pending == 0 {
 			x.settle(r)
 		}
+		return
+	}
+	if x.w.overtake(x, r) {
+		x.later(0, func() {
+			if x.held[r.c.ChunkKey] == r {
+				x.step(r)
+			}
+		})
 		return
 	}
 	t := &r.c.Tasks[r.next]
@@ -352,6 +409,12 @@ func (x *simWorker) step(r *simRun) {
 	if x.w.chance(0.01) {
 		ms = x.w.between(1000, 12000)
 	}
+	if r.msg != nil && x.w.faults.mute && !x.w.calm && x.w.chance(0.005) {
+		x.w.harmed++
+		r.mute, ms = true, x.w.between(9000, 14000)
+		x.w.note("%s is not heard to have %s in progress", x.name, keyOf(r.c.ChunkKey))
+	}
+	ms = x.w.takes(r, ms)
 	x.later(ms, func() {
 		if x.held[r.c.ChunkKey] != r {
 			return
@@ -434,6 +497,10 @@ func (x *simWorker) reduce(r *simRun, t *broker.Task, from uint64, sum, count in
 		for _, rg := range a.Results {
 			for seq := rg.First; seq <= rg.Last; seq++ {
 				b := x.w.broker.results[seq]
+				if j := x.w.work[r.c.Instance]; b == nil && j.spoiled {
+					x.fail(r, t, broker.TaskError{Kind: broker.ErrorPermanent, Message: "a result is gone"}, -1, 0)
+					return
+				}
 				if b == nil || b.Instance != r.c.Instance || b.Run != r.c.Run {
 					if x.w.current(r) {
 						x.w.fail("instance %d: accepted result %d is not there", r.c.Instance, seq)

@@ -46,6 +46,7 @@ type world struct {
 	watch   int64 // the instance of which everything is noted
 	app     *track.App
 	harmed  int64 // faults that happened
+	oracle
 }
 
 // plan is which faults a world has; none of them means that nothing may happen twice.
@@ -54,6 +55,7 @@ type plan struct {
 	killServer, killWorker, freeze, broker    bool
 	lossy, unknown, dropCore, poison, refusal bool
 	slow                                      bool // reports are read slowly
+	placedFaults
 }
 
 type simEvent struct {
@@ -88,7 +90,7 @@ func newWorld(seed uint64) (*world, error) {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0xFA47E7)), now: simStart,
 		work: map[int64]*job{}, specs: map[int64]*workflow.Spec{}, epochs: map[uint8]int64{},
-		known: map[int64]engine.Status{}, counts: map[int64]engine.MapRun{}, nextID: 1000,
+		known: map[int64]engine.Status{}, counts: map[int64]engine.MapRun{}, nextID: 1000, oracle: newOracle(),
 	}
 	db, err := storage.Open(context.Background(), storage.Config{
 		URL: "sqlite::memory:", Synchronous: "OFF", Clock: func() time.Time { return time.UnixMilli(w.now) },
@@ -111,6 +113,7 @@ func newWorld(seed uint64) (*world, error) {
 		for _, f := range []*bool{&p.killServer, &p.killWorker, &p.freeze, &p.broker, &p.lossy, &p.unknown, &p.dropCore, &p.poison, &p.refusal, &p.slow} {
 			*f = w.rng.IntN(2) == 0
 		}
+		w.placeFaults(&p.placedFaults)
 	}
 	for i := range w.faults.servers {
 		w.servers = append(w.servers, newSimServer(w, fmt.Sprintf("server%d", i)))
@@ -214,7 +217,7 @@ func (w *world) trouble() {
 	}
 	w.after(w.between(200, 2000), w.trouble)
 	p := w.faults
-	switch w.rng.IntN(6) {
+	switch w.rng.IntN(8) {
 	case 0:
 		if s := w.servers[w.rng.IntN(len(w.servers))]; p.killServer && s.alive {
 			w.harmed++
@@ -246,6 +249,16 @@ func (w *world) trouble() {
 				w.harmed++
 				s.loseCommits += 1 + w.rng.IntN(2)
 			}
+		}
+	case 6:
+		if p.wipe && w.broker.up {
+			w.harmed++
+			w.broker.wipe()
+			w.broker.restart(w.between(50, 1500), false)
+		}
+	case 7:
+		if p.spoil {
+			w.spoil()
 		}
 	}
 }
@@ -298,11 +311,13 @@ func (w *world) stored(c *engine.Change) {
 			w.known[in.ID] = in.Status
 			w.about(in.ID, "stored: %s attempt %d worker %s error %.60s", in.Status, in.Attempt, in.Worker, in.Error)
 			if j := w.work[in.ID]; j != nil {
+				j.attempted(in)
 				j.known = true
 				j.row = *in
 			}
 		}
 	}
+	w.storedTasks(c)
 	for _, rows := range [][]engine.MapRun{c.NewRuns, c.Runs} {
 		for _, r := range rows {
 			old, ok := w.counts[r.Instance]
