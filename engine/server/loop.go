@@ -28,7 +28,7 @@ func (s *Server) loop(ctx context.Context) {
 		}
 		for _, it := range s.inbox.take() {
 			if it.do != nil {
-				it.do(s.now())
+				it.do(s.tick())
 			} else {
 				s.handle(it.event)
 			}
@@ -47,6 +47,7 @@ func (s *Server) now() int64 { return s.clock.at(s.cluster.Now(), s.mono()) }
 type clock struct {
 	mu         sync.Mutex
 	last, mono int64
+	jump       int64 // put forward since the last look
 }
 
 // at is the time, ms, when the database's is now and the monotonic one mono.
@@ -54,6 +55,9 @@ func (c *clock) at(now, mono int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now >= c.last {
+		if ahead := now - c.last - (mono - c.mono); c.last > 0 && ahead > jumpLeast {
+			c.jump += ahead
+		}
 		c.last, c.mono = now, mono
 	} else if half := (mono - c.mono) / 2; half > 0 {
 		c.last += half
@@ -62,7 +66,30 @@ func (c *clock) at(now, mono int64) int64 {
 	return c.last
 }
 
-func (s *Server) handle(ev track.Event) { s.owner.Handle(s.now(), ev) }
+// jumpLeast is the step, ms, from which the clock was put forward rather than ran fast.
+const jumpLeast = 1000
+
+// jumped is by how much the clock was put forward since the last call, ms.
+func (c *clock) jumped() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by := c.jump
+	c.jump = 0
+	return by
+}
+
+func (s *Server) handle(ev track.Event) { s.owner.Handle(s.tick(), ev) }
+
+// tick is the time for what the loop handles next. When the database's clock was put
+// forward, the owner first moves what it measures by that clock, such as timeouts: nobody
+// has worked longer for it.
+func (s *Server) tick() int64 {
+	now := s.now()
+	if by := s.clock.jumped(); by > 0 {
+		s.owner.Handle(now, track.Stepped{By: by})
+	}
+	return now
+}
 
 // settle tells the flow of instances that moved while an event was handled, until nothing
 // more comes of it.
@@ -98,6 +125,9 @@ func (s *Server) submit(b track.Batch) {
 	for i := range b.Changes {
 		st := b.Changes[i]
 		s.progress(&st.Change)
+		for j := range st.Change.DeadLetters {
+			st.Change.DeadLetters[j].ID = s.cluster.NextID() // the owner has no dice
+		}
 		s.commit.Submit(st.Change, st.Gen, func(r commit.Result) { *lost = !s.committed(&st, r) || *lost })
 	}
 	news := s.news
@@ -138,7 +168,8 @@ func (s *Server) committed(st *track.Stored, r commit.Result) bool {
 		}
 	}
 	shard, gen := st.Change.Shard, st.Gen
+	instance := soleInstance(&st.Change)
 	s.commit.Break(shard, gen)
-	s.inbox.put(item{do: func(int64) { s.reload(shard, gen, err) }}, false)
+	s.inbox.put(item{do: func(int64) { s.reload(shard, gen, err, instance) }}, false)
 	return false
 }

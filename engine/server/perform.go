@@ -88,9 +88,11 @@ type later struct {
 // publishLater leaves a publish to the publisher; when that is full, everybody waits. A
 // server that is stopping publishes nothing more: the next owner finds what is missing.
 func (s *Server) publishLater(l later) {
+	s.published.begin() // a listing waits for what is still in the channel
 	select {
 	case s.publisher <- l:
 	case <-s.ctx.Done():
+		s.published.end()
 	}
 }
 
@@ -102,6 +104,7 @@ func (s *Server) publishing(ctx context.Context) {
 			return
 		case l := <-s.publisher:
 			s.publish(l.publish, l.at)
+			s.published.end()
 		}
 	}
 }
@@ -123,7 +126,9 @@ func (s *Server) publish(e track.Publish, committed time.Time) {
 
 // background runs f beside the loop; it ends with the server.
 func (s *Server) background(f func(ctx context.Context)) {
-	s.work.Go(func() { f(s.ctx) })
+	if s.ctx.Err() == nil {
+		s.work.Go(func() { f(s.ctx) })
+	}
 }
 
 const (
@@ -165,15 +170,12 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 		answer(s.list(long, e))
 	case track.Load:
 		row, err := s.loadRow(ctx, e.ID)
-		for err != nil && !errors.Is(err, engine.ErrNotFound) {
-			if e.Command.ID != 0 || life.Err() != nil {
-				return // the command is still there and is read again
+		if err != nil && !errors.Is(err, engine.ErrNotFound) {
+			if e.Command.ID == 0 { // a workflow's own: it is stored nowhere
+				pause(life, retryPause)
+				answer(track.Command{Command: e.Command})
 			}
-			// A workflow's own order has no row that would bring it again.
-			pause(life, retryPause)
-			read, cancel := context.WithTimeout(life, readTimeout)
-			row, err = s.loadRow(read, e.ID)
-			cancel()
+			return // a stored one is still there and is read again
 		}
 		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
 	case track.LoadLate:

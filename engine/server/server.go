@@ -62,7 +62,9 @@ type Server struct {
 	gens        [engine.Shards]uint32
 	held        [engine.Shards]engine.Shard
 	strays      strays
-	dirtyAt     int64 // mono, since when readDirty
+	poison      [engine.Shards]poison
+	dirtyAt     int64          // mono, since when readDirty
+	aside       map[int64]bool // instances that are set aside
 	taken       taken
 	skewed      map[workerName]time.Time
 	asks        [engine.Shards]func()
@@ -96,7 +98,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		cfg: c, fleet: dispatch.NewFleet(3 * c.BeatEvery), caches: newCaches(), start: time.Now(), inbox: newInbox(),
 		publisher: make(chan later, 4096), loads: make(chan struct{}, 4), registers: make(chan struct{}, 16),
-		ready: make(chan struct{}), nodes: map[int64]nodeRef{}, strays: strays{}, skewed: map[workerName]time.Time{}, nudge: make(chan struct{}, 1),
+		ready: make(chan struct{}), nodes: map[int64]nodeRef{}, strays: strays{}, aside: map[int64]bool{}, skewed: map[workerName]time.Time{}, nudge: make(chan struct{}, 1),
 		byName: newCache[string, *engine.App](10_000), latest: newCache[jobName, fresh](10_000), purgeEvery: 2000,
 	}
 	s.commit = commit.New(commit.Config{Log: c.Log, Probe: func(ctx context.Context) error {

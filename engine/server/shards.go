@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/fanjet/fanjet/broker"
@@ -18,7 +19,7 @@ const retryPause = 200 * time.Millisecond
 
 // Gained implements cluster.Handler: the shard is loaded and taken over.
 func (s *Server) Gained(shard engine.Shard) {
-	s.inbox.put(item{do: func(int64) { s.load(shard) }}, false)
+	s.inbox.put(item{do: func(int64) { s.load(shard, 0) }}, false)
 }
 
 // Lost implements cluster.Handler: what is decided is stored, and the shard forgotten.
@@ -63,25 +64,34 @@ func (s *Server) drop(shard uint8) {
 }
 
 // reload drops a shard whose memory ran ahead of a lost Change, and loads it again.
-func (s *Server) reload(shard uint8, gen uint32, why error) {
+func (s *Server) reload(shard uint8, gen uint32, why error, instance int64) {
 	if s.gens[shard] != gen || s.held[shard].Epoch == 0 {
 		return // on its way already, or not ours any more
 	}
 	if !errors.Is(why, engine.ErrFenced) && !errors.Is(why, commit.ErrBroken) && !errors.Is(why, commit.ErrStopped) {
 		s.cfg.Log.Warn("a commit was lost, the shard is loaded again", "shard", shard, "err", why)
 	}
+	after, aside := s.poison[shard].refused(why, s.cursors[shard].Load(), instance)
+	if aside != 0 {
+		s.setAside(shard, aside, why)
+	}
 	s.drop(shard)
-	s.load(s.held[shard])
+	s.load(s.held[shard], after)
 }
 
 // load reads a shard's state, once everything handed in for it before has ended.
-func (s *Server) load(shard engine.Shard) {
+func (s *Server) load(shard engine.Shard, after time.Duration) {
 	s.held[shard.Shard] = shard
 	gen := s.commit.Mend(shard.Shard)
 	s.gens[shard.Shard] = gen
 	s.loading++
 	s.commit.Submit(engine.Change{}, 0, func(commit.Result) {
-		s.background(func(ctx context.Context) { s.loadNow(ctx, shard, gen) })
+		s.background(func(ctx context.Context) {
+			if after > 0 {
+				pause(ctx, after)
+			}
+			s.loadNow(ctx, shard, gen)
+		})
 	})
 }
 
@@ -108,8 +118,13 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 		if st == nil || s.gens[shard.Shard] != gen || s.held[shard.Shard].Epoch != shard.Epoch {
 			return
 		}
+		rows = slices.DeleteFunc(rows, func(r track.Row) bool { return s.aside[r.Instance.ID] })
 		s.owner.Handle(now, track.Gained{State: st, Rows: rows, Gen: gen, Number: shard.Owner})
 		s.settle()
+		if p := s.owner.Pending(shard.Shard); p != nil {
+			p.DeadLetters = append(p.DeadLetters, s.poison[shard.Shard].letters...)
+			s.poison[shard.Shard].letters = nil
+		}
 		for _, e := range works {
 			s.flow.Begin(now, e)
 			s.settle()
@@ -197,13 +212,25 @@ func (s *Server) answerAsks(shard uint8) {
 	s.asks[shard] = stop
 }
 
+// loadPatience is how long, ms, a new reader waits for shards that are being loaded.
+const loadPatience = 2000
+
 // readAgain starts reading the reports anew when the set of shards has changed: each from
 // its cursor. Reports that an earlier reader brought are dropped.
 func (s *Server) readAgain() {
-	if !s.readDirty || s.loading > 0 || s.ctx.Err() != nil {
+	if !s.readDirty || s.ctx.Err() != nil {
+		s.dirtyAt = 0
 		return
 	}
-	s.readDirty = false
+	// Shards that are being loaded are waited for, but not long: one that cannot be loaded
+	// must not keep the others from their reports.
+	if s.dirtyAt == 0 {
+		s.dirtyAt = s.mono()
+	}
+	if s.loading > 0 && s.mono()-s.dirtyAt < loadPatience {
+		return
+	}
+	s.readDirty, s.dirtyAt = false, 0
 	gen := s.readGen.Add(1)
 	cursors := map[uint8]uint64{}
 	for id := range uint8(engine.Shards) {
@@ -260,7 +287,7 @@ func (s *Server) startReading(ctx context.Context, gen int64, cursors map[uint8]
 			}
 			s.inbox.put(item{bytes: len(raw), do: func(now int64) {
 				if s.reading[shard] == gen {
-					s.owner.Handle(now, ev)
+					s.takeReport(now, ev)
 				}
 			}}, true)
 		})

@@ -14,6 +14,9 @@ import (
 // word about it may still be on its way.
 const strayBeats = 3
 
+// strayLooks bounds the rows that are read for one beat; the next ones see to the rest.
+const strayLooks = 16
+
 type workerName struct{ app, name string }
 
 // strays are chunks that live workers list and should not have, with the beats that said so.
@@ -29,6 +32,7 @@ func (s *Server) lookForStrays(b *broker.Beat) {
 		return
 	}
 	now := map[broker.ChunkKey]int{}
+	looked := 0
 	for _, k := range b.Held {
 		claim := s.owner.Claim(k, track.Target{Worker: b.Worker, Incarnation: b.Incarnation})
 		if claim == track.ClaimFine {
@@ -40,7 +44,7 @@ func (s *Server) lookForStrays(b *broker.Beat) {
 		}
 		if claim == track.ClaimStray {
 			s.tell(b.App, broker.Control{Kind: broker.ControlDrop, Worker: b.Worker, Chunk: k})
-		} else {
+		} else if looked++; looked <= strayLooks {
 			s.background(func(ctx context.Context) { s.stopIfOver(ctx, b.App, k) })
 		}
 	}

@@ -45,7 +45,7 @@ func (o *Owner) caughtUp(sh *shard) {
 
 func (o *Owner) answer(q *broker.AskRequest) *broker.AskReply {
 	in := o.insts[q.Instance]
-	if in == nil || in.Attempt != q.Attempt {
+	if in == nil || in.Attempt != q.Attempt || q.App != "" && q.App != in.app.Name {
 		return &broker.AskReply{Verdict: broker.VerdictDone}
 	}
 	c := in.chunks[q.Chunk]

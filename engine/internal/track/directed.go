@@ -93,6 +93,7 @@ func (o *Owner) directed(e Directed) {
 		o.at(&timer{at: o.now + busyPause, kind: timerDirect, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})
 	case c.phase == phaseShare:
 		o.broadcastFailed(in, c, broker.TaskError{Kind: broker.ErrorPermanent, Message: "the worker refused its share"}, engine.TaskFailed)
+	case c.accepted: // a late answer: it has said yes before
 	case e.Reply == broker.DirectedBusy:
 		o.resendLater(in, c, busyPause)
 	default:

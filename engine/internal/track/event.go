@@ -50,8 +50,10 @@ type (
 		Shard uint8
 		Seq   uint64
 		Batch *broker.ReportBatch
-		Raw   []byte
-		Err   error
+		// Part says that the rest of the message follows: the cursor stays.
+		Part bool
+		Raw  []byte
+		Err  error
 	}
 	// CursorReset says that the reports stream ends before the shard's cursor (it was lost or
 	// restored); the shard goes on from the stream's end.
@@ -137,6 +139,8 @@ type (
 		Row    *Row
 		Result []byte
 	}
+	// Stepped says that the clock was put forward by By ms; nobody has worked longer for it.
+	Stepped struct{ By int64 }
 	// Tick says that time has passed.
 	Tick struct{}
 )
@@ -159,4 +163,5 @@ func (WorkerDead) event()  {}
 func (BrokerUp) event()    {}
 func (Command) event()     {}
 func (LateLoaded) event()  {}
+func (Stepped) event()     {}
 func (Tick) event()        {}

@@ -136,6 +136,7 @@ type chunk struct {
 	attempt  int32 // of its tasks
 	lost     int32
 	holder   Target
+	last     Target // who had it before it was taken away
 	since    int64  // when the holder got it
 	worker   Target // it is directed to; empty: the lane
 	accepted bool   // the directed worker has said so
@@ -250,6 +251,8 @@ func (o *Owner) Handle(now int64, ev Event) {
 		o.command(e)
 	case LateLoaded:
 		o.lateLoaded(e)
+	case Stepped:
+		o.stepped(e.By)
 	case Tick:
 	}
 	o.fire()

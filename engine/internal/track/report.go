@@ -18,7 +18,9 @@ func (o *Owner) reported(e Reported) {
 	if sh == nil || e.Seq <= sh.cursor {
 		return
 	}
-	sh.cursor, sh.moved = e.Seq, true
+	if !e.Part {
+		sh.cursor, sh.moved = e.Seq, true
+	}
 	if e.Batch == nil {
 		o.deadLetter(sh, e)
 	} else {
@@ -172,8 +174,8 @@ func (o *Owner) succeeded(in *inst, c *chunk, who Target, r *broker.Report) {
 
 // failed: a failure counts only from the run that holds the task now.
 func (o *Owner) failed(in *inst, c *chunk, who Target, r *broker.Report) {
-	if c == nil || c.holder.Worker != "" && c.holder != who {
-		o.stats.Stale++
+	if c == nil || c.holder.Worker != "" && c.holder != who || c.holder.Worker == "" && c.last == who {
+		o.stats.Stale++ // of somebody from whom it was taken
 		return
 	}
 	if c.holder.Worker == "" {
@@ -274,6 +276,9 @@ func (o *Owner) returned(in *inst, c *chunk, who Target, r *broker.Report) {
 
 // nobodys: nobody runs the chunk now, so nobody can be late with it.
 func (o *Owner) nobodys(c *chunk) {
+	if c.holder.Worker != "" {
+		c.last = c.holder
+	}
 	c.holder, c.worker, c.accepted = Target{}, Target{}, false
 	o.cancel(c.timeout)
 	c.timeout = nil

@@ -108,3 +108,29 @@ func (o *Owner) fire() {
 		o.sweep()
 	}
 }
+
+// stepped moves what is measured from a moment that the clock has left behind. What is due
+// at a time of day stays: that time has come.
+func (o *Owner) stepped(by int64) {
+	for _, t := range o.timers {
+		switch t.kind {
+		case timerInstance, timerTask, timerAgain, timerDirect, timerReduce, timerFeed:
+			t.at += by
+		default:
+		}
+	}
+	heap.Init(&o.timers)
+	for _, in := range o.insts {
+		in.heard += by
+		if in.listed > 0 {
+			in.listed += by
+		}
+		for _, c := range in.chunks {
+			c.sentAt += by
+			if c.since > 0 {
+				c.since += by
+			}
+		}
+	}
+	o.readyAt, o.newAt = o.readyAt+by, o.newAt+by
+}
