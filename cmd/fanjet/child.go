@@ -27,7 +27,7 @@ type child struct {
 func startChild(command string, env []string, out io.Writer) (*child, error) {
 	lines := &lineWriter{out: out, prefix: "worker: "}
 	c := &child{command: command, started: time.Now(), done: make(chan struct{})}
-	c.cmd = shell(command)
+	c.cmd = shellCommand(command)
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.Stdout, c.cmd.Stderr = lines, lines
 	// Children of its own may hold the pipe after it has ended.

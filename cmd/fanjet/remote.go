@@ -53,6 +53,14 @@ func refusal(e *api.Error) error {
 	return err
 }
 
+func (r remote) save(ctx context.Context, o *order) error {
+	var reply api.SaveWorkflowReply
+	if err := r.call(ctx, api.CallSaveWorkflow, api.SaveWorkflowRequest{Document: string(o.document), File: o.file}, &reply); err != nil {
+		return err
+	}
+	return refusal(reply.Error)
+}
+
 func (r remote) start(ctx context.Context, o *order) (int64, error) {
 	var reply api.StartReply
 	ask := api.StartRequest{App: o.def().App, Document: string(o.document), File: o.file, Params: o.params}

@@ -10,10 +10,12 @@ import (
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine/api"
+	"github.com/fanjet/fanjet/workflow"
 )
 
 type runCmd struct {
 	File    string        `arg:"" name:"FILE" help:"The workflow file, YAML or JSON."`
+	With    []string      `type:"path" sep:"none" placeholder:"FILE" help:"Save this workflow first, for FILE to nest; may be repeated."`
 	Param   []string      `sep:"none" placeholder:"NAME=VALUE" help:"A param of the workflow; may be repeated. The value is JSON, or a text."`
 	Worker  string        `placeholder:"CMD" help:"A worker to run beside it, by the shell, with FANJET_URL and FANJET_APP set. It stays in the foreground and is ended at the end."`
 	Wait    int           `name:"wait-workers" placeholder:"N" help:"Start when N workers of the app are there: a broadcast reaches those that are alive then."`
@@ -73,6 +75,10 @@ func (c *runCmd) order() (*order, error) {
 	if err != nil {
 		return nil, err
 	}
+	nested, err := loadNested(graph.Definition(), c.With)
+	if err != nil {
+		return nil, err
+	}
 	params, err := parseParams(graph.Definition(), c.Param)
 	if err != nil {
 		return nil, err
@@ -94,7 +100,29 @@ func (c *runCmd) order() (*order, error) {
 			return nil, err
 		}
 	}
-	return &order{graph: graph, file: c.File, document: document, params: params}, nil
+	return &order{graph: graph, file: c.File, document: document, params: params, nested: nested}, nil
+}
+
+// loadNested reads the workflows that are saved before the one that nests them.
+func loadNested(outer *workflow.Definition, files []string) ([]*order, error) {
+	names := map[string]string{outer.Name: "FILE"}
+	var all []*order
+	for _, file := range files {
+		graph, document, err := loadValid(file)
+		if err != nil {
+			return nil, fmt.Errorf("--with: %w", err)
+		}
+		def := graph.Definition()
+		if def.App != outer.App {
+			return nil, invalid("--with %s: it is of app %q, but the workflow that runs is of app %q; nested workflows are of the same app", file, def.App, outer.App)
+		}
+		if other, twice := names[def.Name]; twice {
+			return nil, invalid("--with %s: workflow %q is that of %s too", file, def.Name, other)
+		}
+		names[def.Name] = file
+		all = append(all, &order{graph: graph, file: file, document: document})
+	}
+	return all, nil
 }
 
 // target opens what the workflow runs on.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
@@ -19,12 +21,15 @@ type order struct {
 	file     string // its name, for messages
 	document []byte
 	params   map[string]json.RawMessage
+	nested   []*order // saved before it starts
 }
 
 func (o *order) def() *workflow.Definition { return o.graph.Definition() }
 
 // target is where a workflow runs: the server in this process, or another one.
 type target interface {
+	// save saves a workflow for others to nest.
+	save(ctx context.Context, o *order) error
 	start(ctx context.Context, o *order) (id int64, err error)
 	// watch shows the workflow on b until it is final (nil) or ctx ends (its error).
 	watch(ctx context.Context, id int64, o *order, b *board) error
@@ -38,12 +43,12 @@ const stopPatience = 5 * time.Second
 // drive runs the workflow to its end and returns how it stands then. When ctx ends first
 // the workflow is stopped, and the cause of ctx is the error; hurry ends the waiting.
 func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *api.StatusReply, error) {
-	id, err := t.start(ctx, o)
+	id, err := begin(ctx, t, o)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, nil, context.Cause(ctx)
 		}
-		return 0, nil, fmt.Errorf("start workflow %q: %w", o.def().Name, err)
+		return 0, nil, err
 	}
 	ids := make([]string, o.graph.Len())
 	for at, i := range o.graph.Order() {
@@ -72,6 +77,35 @@ func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *ap
 	return id, reply, errors.Join(cause, err)
 }
 
+// begin saves what the workflow nests, and starts it.
+func begin(ctx context.Context, t target, o *order) (int64, error) {
+	for _, nested := range o.nested {
+		if err := t.save(ctx, nested); err != nil {
+			return 0, fmt.Errorf("save workflow %q: %w", nested.def().Name, err)
+		}
+	}
+	id, err := t.start(ctx, o)
+	if err != nil {
+		hint := ""
+		if missing := o.missing(); len(missing) > 0 && ctx.Err() == nil {
+			hint = "; give the file of workflow " + strings.Join(missing, ", ") + " with --with FILE"
+		}
+		return 0, fmt.Errorf("start workflow %q: %w%s", o.def().Name, err, hint)
+	}
+	return id, nil
+}
+
+// missing are the workflows that it nests and that were not given with it.
+func (o *order) missing() (names []string) {
+	for _, n := range o.def().Nodes {
+		given := slices.ContainsFunc(o.nested, func(with *order) bool { return with.def().Name == n.Workflow })
+		if n.Kind() == workflow.TypeWorkflow && !given && !slices.Contains(names, n.Workflow) {
+			names = append(names, n.Workflow)
+		}
+	}
+	return names
+}
+
 // finished reads how it ended, even if it was interrupted in that moment.
 func finished(ctx context.Context, t target, id int64, b *board) (int64, *api.StatusReply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
@@ -88,6 +122,11 @@ func finished(ctx context.Context, t target, id int64, b *board) (int64, *api.St
 
 // local is the server in this process.
 type local struct{ *server.Server }
+
+func (l local) save(ctx context.Context, o *order) error {
+	_, err := l.SaveWorkflow(ctx, o.def())
+	return err
+}
 
 func (l local) start(ctx context.Context, o *order) (int64, error) {
 	return l.StartWorkflow(ctx, server.Start{Definition: o.def(), Params: o.params})
