@@ -70,6 +70,12 @@ func (w *world) tookOver(shard uint8, since int64) bool {
 	return slices.ContainsFunc(w.gained[shard], func(at int64) bool { return at >= since })
 }
 
+// mayFail tells whether the task is a leaf that fails in this attempt.
+func (w *world) mayFail(t *broker.Task) bool {
+	p := strings.Split(string(t.Item), ":")
+	return p[0] == "v" && count([]byte(p[2])) >= int(t.Attempt)
+}
+
 func (w *world) executeSub(x *simWorker, r *simRun, t *broker.Task) {
 	boom := broker.TaskError{Kind: broker.ErrorFailed, Message: "as planned"}
 	p := strings.Split(string(t.Item), ":")
@@ -160,6 +166,13 @@ func (x *simWorker) emit(e *emission, from int) {
 	}
 	if from == len(e.items) || r.stopped {
 		x.emitted(e)
+		return
+	}
+	r.emitting = from > 0
+	frozen := w.overtake(x, r)
+	r.emitting = false
+	if frozen {
+		x.later(0, func() { x.emit(e, from) })
 		return
 	}
 	n := min(1+w.rng.IntN(20), len(e.items)-from)

@@ -100,10 +100,17 @@ func (s *simServer) strike(batch []track.Stored, when string) bool {
 // overtake freezes the worker in the middle of a chunk, until somebody else has it.
 func (w *world) overtake(x *simWorker, r *simRun) bool {
 	p := 0.004
-	if r.next > 0 && r.c.Phase == broker.PhaseSub {
-		p = 0.03
+	switch {
+	case r.emitting && r.c.Atomic:
+		p = 0.3
+	case r.failed && r.next < r.end:
+		p = 0.4
+	case !r.emitting && r.next < r.end && w.mayFail(&r.c.Tasks[r.next]): // the other fails of it, this one does not
+		p = 0.15
+	case r.emitting, r.next > 0 && r.c.Phase == broker.PhaseSub:
+		p = 0.02
 	}
-	if !w.faults.overlap || w.calm || r.msg == nil || len(w.workers) < 2 || w.overtakes >= 6 || x.nap.on || !w.chance(p) {
+	if !w.faults.overlap || w.calm || r.msg == nil || len(w.workers) < 2 || w.overtakes >= 10 || x.nap.on || !w.chance(p) {
 		return false
 	}
 	w.overtakes++

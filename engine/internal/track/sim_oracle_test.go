@@ -30,19 +30,21 @@ func newOracle() oracle {
 type ledger struct {
 	stopped  bool
 	delay    int64             // ms until it is due
-	excused  map[string]string // by task: why it may run once more
+	excused  map[string]int    // by task: how often it may run once more
+	valued   map[string]bool   // by task: a value of it was reported
 	runs     map[string]int    // by task and its attempt: how often it began
 	lossy    bool              // reports of it were lost: anything may be repeated
 	spoiled  bool              // items or values of it were lost
 	forgiven bool              // a failure of a run that was cut off may have counted
 	kept     map[int32][]byte  // the checkpoint as stored, by attempt
+	best     map[int32]int     // what it was last, even if it is gone
 	steps    map[int32]int     // how far it came, by attempt
 	sharedBy map[string]string // who has the share
 }
 
 func newLedger() ledger {
 	return ledger{
-		excused: map[string]string{}, runs: map[string]int{}, kept: map[int32][]byte{}, steps: map[int32]int{}, sharedBy: map[string]string{},
+		excused: map[string]int{}, valued: map[string]bool{}, best: map[int32]int{}, runs: map[string]int{}, kept: map[int32][]byte{}, steps: map[int32]int{}, sharedBy: map[string]string{},
 	}
 }
 
@@ -50,14 +52,33 @@ func newLedger() ledger {
 // owner cannot know or help.
 func (w *world) excuse(r *simRun, why string) {
 	for _, t := range r.c.Tasks {
-		w.work[r.c.Instance].excused[runKey(r.c, t.Number)] = why
+		w.work[r.c.Instance].excused[runKey(r.c, t.Number)]++
 	}
+	w.about(r.c.Instance, "%s: %s", keyOf(r.c.ChunkKey), why)
 }
 
 func (w *world) reportsLost(b *broker.ReportBatch) {
 	for _, r := range b.Reports {
 		if j := w.work[r.Instance]; j != nil {
 			j.lossy = true
+		}
+	}
+}
+
+// valuesTold notes results that are reported: one that overlaps with another is refused,
+// and what only it has runs once more.
+func (w *world) valuesTold(r *broker.Report) {
+	j := w.work[r.Instance]
+	if j == nil || r.Kind != broker.ReportSucceeded || r.ResultSeq == 0 || w.broker.results[r.ResultSeq] == nil {
+		return
+	}
+	ns := w.broker.results[r.ResultSeq].Numbers
+	key := func(n int64) string { return fmt.Sprintf("%d/%d/%d", r.Attempt, r.Phase, n) }
+	again := slices.ContainsFunc(ns, func(n int64) bool { return j.valued[key(n)] })
+	for _, n := range ns {
+		j.valued[key(n)] = true
+		if again {
+			j.excused[key(n)]++
 		}
 	}
 }
@@ -69,7 +90,7 @@ func (w *world) mayBegin(x *simWorker, r *simRun, t *broker.Task) {
 	k := runKey(r.c, t.Number)
 	once := fmt.Sprintf("%s/%d", k, t.Attempt)
 	w.about(r.c.Instance, "%s begins %s in %s, directed %v", x.name, once, keyOf(r.c.ChunkKey), r.c.Directed)
-	if j.runs[once]++; j.runs[once] > 1 && j.excused[k] == "" && !j.lossy {
+	if j.runs[once]++; j.runs[once] > 1+j.excused[k] && !j.lossy {
 		w.fail("instance %d: %s runs task %s the %d. time without a reason", r.c.Instance, x.name, once, j.runs[once])
 	}
 	if r.c.Phase == broker.PhaseShare {
@@ -83,7 +104,7 @@ func (w *world) mayBegin(x *simWorker, r *simRun, t *broker.Task) {
 		at := 0
 		for _, y := range w.workers {
 			for _, o := range y.held {
-				if y.alive && o.c.JobID == r.c.JobID && o.next > 0 && !o.over && w.current(o) && w.work[o.c.Instance].excused[runKey(o.c, 0)] == "" {
+				if y.alive && o.c.JobID == r.c.JobID && o.next > 0 && !o.over && w.current(o) && w.work[o.c.Instance].excused[runKey(o.c, 0)] == 0 {
 					at++
 				}
 			}
@@ -156,7 +177,7 @@ func (w *world) handed(c *broker.Chunk) {
 		return
 	}
 	if c.Phase == broker.PhaseRoot && c.Attempt > 1 {
-		if before, now := count(j.kept[c.Attempt-1]), count(c.Tasks[0].Checkpoint); now < before {
+		if before, now := j.best[c.Attempt-1], count(c.Tasks[0].Checkpoint); now < before {
 			w.fail("instance %d: attempt %d begins at checkpoint %d, the one before was kept at %d", c.Instance, c.Attempt, now, before)
 		}
 	}
@@ -171,8 +192,13 @@ func (w *world) storedTasks(c *engine.Change) {
 	for _, rows := range [][]engine.Task{c.NewTasks, c.Tasks} {
 		for _, t := range rows {
 			if j := w.work[t.Instance]; j != nil && t.Kind == engine.TaskRoot && len(t.Checkpoint) > 0 {
-				j.kept[t.Run] = t.Checkpoint
+				j.kept[t.Run], j.best[t.Run] = t.Checkpoint, count(t.Checkpoint)
 			}
+		}
+	}
+	for _, k := range c.GoneTasks {
+		if j := w.work[k.Instance]; j != nil && k.Kind == engine.TaskRoot {
+			delete(j.kept, k.Run)
 		}
 	}
 }

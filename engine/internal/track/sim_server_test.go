@@ -336,7 +336,11 @@ func (s *simServer) commit() {
 	}
 	s.committing = true
 	n := 1 + s.w.rng.IntN(len(s.queue))
-	s.later(s.w.between(0, 4), func() {
+	slow := s.w.between(0, 4)
+	if s.w.faults.straddle && !s.w.calm && s.w.chance(0.02) {
+		slow = s.w.between(50, 1500)
+	}
+	s.later(slow, func() {
 		batch := s.queue[:n:n]
 		s.queue = s.queue[n:]
 		if s.strike(batch, "before a commit") {

@@ -140,7 +140,7 @@ func (w *world) makeWork() {
 		j.want = engine.StatusFailed
 	}
 	for range 1 + w.rng.IntN(3) {
-		j := w.add([]int64{reduce, reduce, atomic, mapping, lenient, lenient, slow, routed, routed}[w.rng.IntN(9)], "tree")
+		j := w.add([]int64{reduce, atomic, atomic, mapping, lenient, lenient, slow, routed, routed}[w.rng.IntN(9)], "tree")
 		w.tree(j)
 		if j.broken > w.allowed(j) {
 			j.want = engine.StatusFailed

@@ -49,8 +49,11 @@ type simRun struct {
 	pending int
 	over    bool
 	mute    bool // that it is in progress does not reach the broker
-	lucky   bool // it was frozen until another had its chunk, and succeeds
-	cut     bool // it was frozen until another had its chunk, and fails of it
+	failed  bool // a task of it has
+	// emitting: its mapper is at work.
+	emitting bool
+	lucky    bool // it was frozen until another had its chunk, and succeeds
+	cut      bool // it was frozen until another had its chunk, and fails of it
 }
 
 func newSimWorker(w *world, name string) *simWorker {
@@ -346,6 +349,7 @@ func (x *simWorker) stored(shard uint8, b *broker.ReportBatch, done []func()) {
 	}
 	for _, rep := range b.Reports {
 		x.w.reported(&rep)
+		x.w.valuesTold(&rep)
 		x.w.about(rep.Instance, "%s reports %s kind %d numbers %v result %d emitted %d error %s", x.name, keyOf(rep.ChunkKey), rep.Kind, rep.Numbers, rep.ResultSeq, rep.Emitted, rep.Error.Message)
 	}
 	for _, f := range done {
@@ -441,13 +445,14 @@ func (x *simWorker) succeed(r *simRun, t *broker.Task, value []byte) {
 		return
 	}
 	r.done, r.values = append(r.done, t.Number), append(r.values, value)
-	if x.w.chance(0.2) {
+	if r.lucky || x.w.chance(0.2) {
 		x.handOver(r)
 	}
 	x.step(r)
 }
 
 func (x *simWorker) fail(r *simRun, t *broker.Task, e broker.TaskError, emitted int64, token uint64) {
+	r.failed = true
 	rep := x.report(r, broker.ReportFailed)
 	rep.Numbers, rep.TaskAttempt, rep.Error, rep.Emitted, rep.Token = []int64{t.Number}, t.Attempt, e, emitted, token
 	x.send(r, rep)
