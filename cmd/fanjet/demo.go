@@ -16,11 +16,16 @@ import (
 	"time"
 
 	"github.com/fanjet/fanjet/engine/api"
+	"github.com/fanjet/fanjet/processor"
+	"github.com/fanjet/fanjet/processor/builtin/logcleanup"
 	"github.com/fanjet/fanjet/workflow"
 )
 
 //go:embed demo.yaml
 var demoWorkflow []byte
+
+//go:embed demo-report.yaml
+var demoNested []byte
 
 type demoCmd struct {
 	Root    string `type:"path" placeholder:"DIR" help:"Count the words of this tree; default the Go source tree of the machine."`
@@ -29,8 +34,9 @@ type demoCmd struct {
 	Keep    string `type:"path" placeholder:"DIR" help:"Keep the data of the server there; default a temporary directory."`
 }
 
-// Run runs the demo; success is a result that equals that of a plain loop.
-func (c *demoCmd) Run(con *console) error {
+// Run runs the demo; success is a result that equals that of a plain loop, and logs of which
+// exactly the old ones are gone.
+func (c *demoCmd) Run(con *console) (err error) {
 	if c.Workers < 1 || c.Workers > 100 || c.Slots < 1 || c.Slots > 1000 {
 		return invalid("--workers must be 1 to 100, and --slots 1 to 1000")
 	}
@@ -38,17 +44,26 @@ func (c *demoCmd) Run(con *console) error {
 	if err != nil {
 		return err
 	}
-	o, err := demoOrder(root)
+	logs, err := newDemoLogs(time.Now())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, logs.remove()) }()
+	o, err := demoOrder(root, logs.root)
 	if err != nil {
 		return err
 	}
 	sig := catchInterrupts()
 	defer sig.forget()
-	result, err := c.count(sig, con, o)
+	result, err := c.run(sig, con, o)
 	if err != nil {
 		return err
 	}
+	result.logs = logs
 	fmt.Fprint(con.out, result)
+	if err := result.checkClean(); err != nil {
+		return err
+	}
 	plainBegan := time.Now()
 	plain, err := plainCount(sig.first, root)
 	if err != nil {
@@ -57,15 +72,35 @@ func (c *demoCmd) Run(con *console) error {
 		}
 		return err
 	}
-	if wrong := differences(result.Totals, plain); len(wrong) > 0 {
+	if wrong := differences(result.totals, plain); len(wrong) > 0 {
 		return fmt.Errorf("checked: NOT equal to a plain loop over the same files:\n  %s", strings.Join(wrong, "\n  "))
 	}
 	fmt.Fprintf(con.out, "\nchecked: equal to a plain loop over the same files, which took %s\n", short(time.Since(plainBegan)))
+	fmt.Fprintf(con.out, "checked: exactly the %d old logs of %d are gone\n", logs.old(), logs.made)
 	return nil
 }
 
-func demoOrder(root string) (*order, error) {
-	def, err := workflow.Parse("demo.yaml", demoWorkflow)
+func demoOrder(root, logs string) (*order, error) {
+	o, err := embeddedOrder("demo.yaml", demoWorkflow)
+	if err != nil {
+		return nil, err
+	}
+	nested, err := embeddedOrder("demo-report.yaml", demoNested)
+	if err != nil {
+		return nil, err
+	}
+	o.nested = []*order{nested}
+	o.params = map[string]json.RawMessage{}
+	for name, value := range map[string]string{"root": root, "logs": logs} {
+		if o.params[name], err = json.Marshal(value); err != nil {
+			return nil, fmt.Errorf("encode the param %s: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
+func embeddedOrder(file string, document []byte) (*order, error) {
+	def, err := workflow.Parse(file, document)
 	if err != nil {
 		return nil, err
 	}
@@ -73,24 +108,23 @@ func demoOrder(root string) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	param, err := json.Marshal(root)
-	if err != nil {
-		return nil, fmt.Errorf("encode the root: %w", err)
-	}
-	return &order{graph: graph, file: "demo.yaml", document: demoWorkflow, params: map[string]json.RawMessage{"root": param}}, nil
+	return &order{graph: graph, file: file, document: document}, nil
 }
 
 // demoResult is what the demo shows at its end.
 type demoResult struct {
-	wordReport
+	totals   summary
+	rows     []reportRow // none if the workflow found too few words
+	clean    logcleanup.Summary
+	logs     *demoLogs
 	root     string
 	took     time.Duration
 	workers  int
 	subTasks int64
 }
 
-// count runs the workflow with everything inside.
-func (c *demoCmd) count(sig *interrupts, con *console, o *order) (res *demoResult, err error) {
+// run runs the workflow with everything inside.
+func (c *demoCmd) run(sig *interrupts, con *console, o *order) (res *demoResult, err error) {
 	dir, remove, err := dataDir(c.Keep)
 	if err != nil {
 		return nil, err
@@ -109,8 +143,18 @@ func (c *demoCmd) count(sig *interrupts, con *console, o *order) (res *demoResul
 	b.say("a server with NATS and SQLite inside runs at %s, with %s; data in %s", p.url, plural(int64(c.Workers), "worker"), dir)
 	// Of the workers only errors: that a fold was too large to travel as one, for example, is
 	// slower and not wrong.
-	stop := startWorkers(sig, o.def().App, p.url, c.Workers, c.Slots, logFlags{LogLevel: "error"}.logger(b))
+	cleaner := logcleanup.New(logcleanup.Config{Roots: []string{paramText(o, "logs")}})
+	stop := startWorkers(sig, o.def().App, p.url, c.Workers, c.Slots, logFlags{LogLevel: "error"}.logger(b), func(w *processor.Worker) {
+		w.Register(logcleanup.Name, cleaner)
+	})
 	defer func() { err = errors.Join(err, stop()) }()
+	// A broadcast reaches those that are there when it begins.
+	if err := waitWorkers(sig.first, local{p.server}, o.def().App, c.Workers); err != nil {
+		if sig.first.Err() != nil {
+			return nil, context.Cause(sig.first)
+		}
+		return nil, err
+	}
 
 	began := time.Now()
 	_, reply, err := drive(sig.first, sig.second, local{p.server}, o, b)
@@ -142,18 +186,45 @@ func (r *demoResult) read(reply *api.StatusReply) error {
 	}
 	for _, n := range reply.Nodes {
 		r.subTasks += n.Total
-		if n.Node == "report" {
-			if err := json.Unmarshal(n.Result, &r.wordReport); err != nil {
-				return fmt.Errorf("read the result of node report: %w", err)
+		var err error
+		switch {
+		case n.Node == "count":
+			err = json.Unmarshal(n.Result, &r.totals)
+		case n.Node == "clean":
+			err = json.Unmarshal(n.Result, &r.clean)
+		case n.Node == "report" && n.Status == "succeeded":
+			var report struct {
+				Rank wordReport `json:"rank"`
 			}
+			err = json.Unmarshal(n.Result, &report)
+			r.rows = report.Rank.Rows
 		}
+		if err != nil {
+			return fmt.Errorf("read the result of node %s: %w", n.Node, err)
+		}
+	}
+	return nil
+}
+
+// checkClean holds the clean-up to what it was to do, by the folder and by its own report.
+func (r *demoResult) checkClean() error {
+	wrong, err := r.logs.check()
+	if err != nil {
+		return err
+	}
+	if c := r.clean; c.Files != int64(r.logs.old()) || c.Workers != int64(r.workers) || c.Failed+c.Errors > 0 {
+		wrong = append(wrong, fmt.Sprintf("the report has %d files on %d workers with %d failures, want %d on %d with none",
+			c.Files, c.Workers, c.Failed+c.Errors, r.logs.old(), r.workers))
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("checked: the logs are NOT as they should be:\n  %s", strings.Join(wrong, "\n  "))
 	}
 	return nil
 }
 
 // String is the result as a table.
 func (r *demoResult) String() string {
-	t := r.Totals
+	t := r.totals
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nThe words of %s\n\n", r.root)
 	b.WriteString(table([][]string{
@@ -161,12 +232,18 @@ func (r *demoResult) String() string {
 		{"bytes", size(t.Bytes)},
 		{"words", thousands(t.Words)},
 		{"distinct words", thousands(t.Distinct)},
+		{"old logs removed", fmt.Sprintf("%d of %d", r.clean.Files, r.logs.made)},
+		{"bytes freed", size(r.clean.Bytes)},
 		{"sub-tasks", thousands(r.subTasks)},
 		{"workers", strconv.Itoa(r.workers)},
 		{"time", short(r.took)},
 	}, 1))
+	if len(r.rows) == 0 {
+		b.WriteString("\nThere are too few words for a ranking.\n")
+		return b.String()
+	}
 	rows := [][]string{{"#", "WORD", "COUNT", "SHARE"}}
-	for _, row := range r.Rows {
+	for _, row := range r.rows {
 		rows = append(rows, []string{strconv.Itoa(row.Rank), row.Word, thousands(row.Count), strconv.FormatFloat(row.Percent, 'f', 2, 64) + " %"})
 	}
 	b.WriteString("\n" + table(rows, 0, 2, 3))

@@ -138,6 +138,15 @@ func demoWorker(t *testing.T) string {
 	return "exec " + binary + " worker"
 }
 
+// countCommand is the command that runs the demo's workflow, and the worker for it.
+func countCommand(t *testing.T, root string, more ...string) (args []string, worker string) {
+	t.Helper()
+	logs := realDir(t)
+	oldLog(t, logs)
+	args = []string{"run", "demo.yaml", "--with", "demo-report.yaml", "--param", "root=" + root, "--param", "logs=" + logs}
+	return append(args, more...), demoWorker(t) + " --cleanup-root " + logs
+}
+
 func TestDemo_SmallTree(t *testing.T) {
 	t.Parallel()
 	p := start(t, "demo", "--root", smallTree(t))
@@ -145,12 +154,29 @@ func TestDemo_SmallTree(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Regexp(t, `(?m)^files +158$`, out)
 	require.Regexp(t, `(?m)^ *\d  file +150  `, out)
+	require.Regexp(t, `(?m)^old logs removed +8 of 30$`, out)
+	require.Regexp(t, `(?m)^bytes freed +`, out)
 	require.Contains(t, out, "\nchecked: equal to a plain loop over the same files")
-	for _, node := range []string{"list", "count", "report"} {
+	require.Contains(t, out, "\nchecked: exactly the 8 old logs of 30 are gone\n")
+	for _, node := range []string{"clean", "list", "count", "enough", "report"} {
 		require.Regexp(t, `(?m)^\d\d:\d\d:\d\d `+node+`: succeeded`, errs)
 	}
 	require.NotContains(t, errs, "\x1b")
 	require.NotContains(t, errs, "level=")
+	p.requireClean()
+}
+
+// The decision takes the other path.
+func TestDemo_FewWords(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(root, "few"), []byte("very few words, very few"), 0o644))
+	p := start(t, "demo", "--root", root, "--workers", "2")
+	out, errs, code := p.wait()
+	require.Zero(t, code, errs)
+	require.Regexp(t, `(?m)^words +5$`, out)
+	require.Contains(t, out, "\nThere are too few words for a ranking.\n\nchecked: equal")
+	require.Contains(t, errs, "report: skipped")
 	p.requireClean()
 }
 
@@ -181,14 +207,17 @@ func TestDemo_Interrupted(t *testing.T) {
 func TestRun_Worker(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
-	p := start(t, "run", "demo.yaml", "--param", "root="+smallTree(t), "--worker", "echo $$ > "+pid+"; "+demoWorker(t))
+	args, worker := countCommand(t, smallTree(t))
+	p := start(t, append(args, "--worker", "echo $$ > "+pid+"; "+worker)...)
 	out, errs, code := p.wait()
 	require.Zero(t, code, errs)
 	lines := strings.Split(out, "\n")
 	require.Regexp(t, `^NODE +STATUS +SUB-TASKS +RESULT$`, lines[0])
-	require.Regexp(t, `^list +succeeded +- +\{"root":`, lines[1])
-	require.Regexp(t, `^count +succeeded +(\d+)/\d+ +\{"files":158,`, lines[2])
-	require.Regexp(t, `^report +succeeded +- +\{"totals":`, lines[3])
+	require.Regexp(t, `(?m)^clean +succeeded +- +\{"workers":1,"files":0,`, out) // the name does not fit
+	require.Regexp(t, `(?m)^list +succeeded +- +\{"root":`, out)
+	require.Regexp(t, `(?m)^count +succeeded +(\d+)/\d+ +\{"files":158,`, out)
+	require.Regexp(t, `(?m)^enough +succeeded +- +true$`, out)
+	require.Regexp(t, `(?m)^report +succeeded +- +\{"rank":\{"totals":`, out)
 	require.Contains(t, errs, "workflow word-count succeeded in ")
 	requireGone(t, pid)
 	p.requireClean()
@@ -207,7 +236,8 @@ func requireGone(t *testing.T, file string) {
 
 func TestRun_FailedWorkflow(t *testing.T) {
 	t.Parallel()
-	p := start(t, "run", "demo.yaml", "--param", "root=/no/such/tree", "--json", "--worker", demoWorker(t))
+	args, worker := countCommand(t, "/no/such/tree", "--json")
+	p := start(t, append(args, "--worker", worker)...)
 	out, errs, code := p.wait()
 	require.Equal(t, exitFailed, code, errs)
 	var got outcome
@@ -215,10 +245,11 @@ func TestRun_FailedWorkflow(t *testing.T) {
 	require.Equal(t, "word-count", got.Workflow)
 	require.Equal(t, "failed", got.Status)
 	require.Positive(t, got.ID)
-	require.Len(t, got.Nodes, 3)
-	require.Equal(t, "failed", got.Nodes[0].Status)
-	require.Contains(t, got.Nodes[0].Error, "walk /no/such/tree")
-	require.Equal(t, "canceled", got.Nodes[2].Status)
+	nodes := nodesOf(t, out)
+	require.Len(t, nodes, 5)
+	require.Equal(t, "failed", nodes["list"].Status)
+	require.Contains(t, nodes["list"].Error, "walk /no/such/tree")
+	require.Equal(t, "canceled", nodes["report"].Status)
 	require.Contains(t, errs, "fanjet: workflow word-count failed after ")
 	require.NotContains(t, errs, "goroutine")
 	p.requireClean()
@@ -226,7 +257,8 @@ func TestRun_FailedWorkflow(t *testing.T) {
 
 func TestRun_WorkerDiesEarly(t *testing.T) {
 	t.Parallel()
-	p := start(t, "run", "demo.yaml", "--param", "root=.", "--worker", "echo no luck >&2; exit 3")
+	args, _ := countCommand(t, ".")
+	p := start(t, append(args, "--worker", "echo no luck >&2; exit 3")...)
 	_, errs, code := p.wait()
 	require.Equal(t, exitFailed, code, errs)
 	require.Contains(t, errs, "worker: no luck")
@@ -293,26 +325,39 @@ func TestRun_InterruptedTwice(t *testing.T) {
 	p.requireClean()
 }
 
+// logsOf is the folder of logs of a command of countCommand.
+func logsOf(t *testing.T, args []string) string {
+	t.Helper()
+	for _, arg := range args {
+		if dir, ok := strings.CutPrefix(arg, "logs="); ok {
+			return dir
+		}
+	}
+	require.FailNow(t, "no logs", "%q", args)
+	return ""
+}
+
 // TestServer runs server, worker and run as three processes.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	server := start(t, "server", "--data", data, "--listen", "127.0.0.1:0", "--token", "s3cret", "--log-format", "json")
 	url := server.until(`"server is ready","broker":"(nats://127\.0\.0\.1:\d+)"`)[1]
-	worker := start(t, "worker", "--url", url, "--token", "s3cret")
+	args, _ := countCommand(t, smallTree(t), "--server", url)
+	worker := start(t, "worker", "--url", url, "--token", "s3cret", "--cleanup-root", logsOf(t, args))
 	worker.until("worker runs")
 
-	p := start(t, "run", "demo.yaml", "--param", "root="+smallTree(t), "--server", url, "--token", "s3cret", "--json")
+	p := start(t, append(args, "--token", "s3cret", "--json")...)
 	out, errs, code := p.wait()
 	require.Zero(t, code, errs)
 	var got outcome
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
 	require.Equal(t, "succeeded", got.Status)
-	require.Equal(t, "count", got.Nodes[1].Node)
-	require.Positive(t, got.Nodes[1].Total)
-	require.Equal(t, got.Nodes[1].Total, got.Nodes[1].Done)
+	count := nodesOf(t, out)["count"]
+	require.Positive(t, count.Total)
+	require.Equal(t, count.Total, count.Done)
 
-	p = start(t, "run", "demo.yaml", "--param", "root=.", "--server", url, "--token", "wrong")
+	p = start(t, append(args, "--token", "wrong")...)
 	_, errs, code = p.wait()
 	require.Equal(t, exitFailed, code, errs)
 	require.Contains(t, errs, "and the token right?")
@@ -343,7 +388,8 @@ func TestServer_ExternalNATS(t *testing.T) {
 	t.Cleanup(nats.Shutdown)
 	server := start(t, "server", "--data", t.TempDir(), "--nats", nats.ClientURL(), "--token", "t")
 	server.until("server is ready")
-	p := start(t, "run", "demo.yaml", "--param", "root=testdata", "--server", nats.ClientURL(), "--token", "t", "--worker", demoWorker(t))
+	args, worker := countCommand(t, "testdata", "--server", nats.ClientURL(), "--token", "t")
+	p := start(t, append(args, "--worker", worker)...)
 	out, errs, code := p.wait()
 	require.Zero(t, code, errs)
 	require.Regexp(t, `(?m)^report +succeeded`, out)

@@ -179,18 +179,25 @@ const lookEvery = 20 * time.Millisecond // at the workers that are there
 // drive waits for the workers and runs the workflow.
 func (c *runCmd) drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *api.StatusReply, error) {
 	if l, ok := t.(local); ok && c.Wait > 0 {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for len(l.Workers(o.def().App)) < c.Wait {
-			select {
-			case <-ctx.Done():
-				return 0, nil, fmt.Errorf("waiting for %s of app %s, there are %d: %w",
-					plural(int64(c.Wait), "worker"), o.def().App, len(l.Workers(o.def().App)), context.Cause(ctx))
-			case <-tick.C:
-			}
+		if err := waitWorkers(ctx, l, o.def().App, c.Wait); err != nil {
+			return 0, nil, err
 		}
 	}
 	return drive(ctx, hurry, t, o, b)
+}
+
+// waitWorkers returns when n workers of the app are there.
+func waitWorkers(ctx context.Context, l local, app string, n int) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for len(l.Workers(app)) < n {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s of app %s, there are %d: %w", plural(int64(n), "worker"), app, len(l.Workers(app)), context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+	return nil
 }
 
 // inOrder sorts the nodes by the order they run in.

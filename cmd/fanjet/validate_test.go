@@ -58,5 +58,5 @@ func TestValidate_Good(t *testing.T) {
 	out, errs, code := command("validate", "testdata/good.yaml", "demo.yaml")
 	require.Zero(t, code)
 	require.Empty(t, errs)
-	require.Equal(t, "testdata/good.yaml: ok, 2 nodes\ndemo.yaml: ok, 3 nodes\n", out)
+	require.Equal(t, "testdata/good.yaml: ok, 2 nodes\ndemo.yaml: ok, 5 nodes\n", out)
 }

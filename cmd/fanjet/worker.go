@@ -68,8 +68,8 @@ func (c *workerCmd) Run(con *console) error {
 }
 
 // startWorkers runs n workers of the demo in this process, each with a connection of its
-// own. stop drains them and returns their errors.
-func startWorkers(sig *interrupts, app, url string, n, slots int, log *logger) (stop func() error) {
+// own and more processors by register. stop drains them and returns their errors.
+func startWorkers(sig *interrupts, app, url string, n, slots int, log *logger, register func(*processor.Worker)) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, n)
 	for i := range n {
@@ -77,6 +77,7 @@ func startWorkers(sig *interrupts, app, url string, n, slots int, log *logger) (
 			App: app, Name: fmt.Sprintf("%s-%d", app, i+1), URL: url, Slots: slots,
 			DrainTimeout: stopPatience, Logger: log.Logger,
 		}))
+		register(w)
 		go func() {
 			err := w.Run(ctx)
 			if err != nil {
