@@ -59,8 +59,10 @@ func TestWorker_Builtins(t *testing.T) {
 			old := oldLog(t, dir)
 			worker := demoWorker(t) + " --shell --http --http-allow-private 127.0.0.1/32 --cleanup-root " + dir +
 				" --exec 'sh ../../processor/builtin/exec/testdata/disk.sh'"
-			p := start(t, append([]string{"run", "testdata/builtins.yaml", "--with", "testdata/inner.yaml", "--json", "--worker", worker,
-				"--param", "logs=" + dir, "--param", "url=" + site.URL}, more...)...)
+			p := start(t, append([]string{
+				"run", "testdata/builtins.yaml", "--with", "testdata/inner.yaml", "--json", "--worker", worker,
+				"--param", "logs=" + dir, "--param", "url=" + site.URL,
+			}, more...)...)
 			p.until(`the program serves processors.*processors=disk`)
 			out, errs, code := p.wait()
 			require.Zero(t, code, errs)
