@@ -47,6 +47,9 @@ func TestRefusals(t *testing.T) {
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--with", "testdata/none.yaml"}, "none.yaml: there is no such file"},
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--with", "testdata/good.yaml"}, `good.yaml: workflow "good" is that of FILE too`},
 		{[]string{"run", "testdata/good.yaml", "--param", "limit=1", "--with", "../../examples/01-hello/workflow.yaml"}, `it is of app "hello", but the workflow that runs is of app "demo"`},
+		{[]string{"signal", "7", "paid", "--server", "nats://h", "--payload", "{"}, "--payload {: it is not JSON"},
+		{[]string{"signal", "paid", "7", "--server", "nats://h"}, "see fanjet signal --help"},
+		{[]string{"approve", "7", "ok", "--server", "http://h"}, "--server http://h: not an address of NATS"},
 		{[]string{"server", "--listen", "4222"}, "--listen 4222: write it as HOST:PORT"},
 		{[]string{"server", "--listen", "127.0.0.1:http"}, "write it as HOST:PORT"},
 		{[]string{"server", "--listen", ":4222"}, "give --token (or FANJET_TOKEN), or listen on 127.0.0.1"},
@@ -155,7 +158,7 @@ func TestHelp(t *testing.T) {
 	out, errs, code := command()
 	require.Zero(t, code)
 	require.Empty(t, errs)
-	for _, name := range []string{"demo", "run", "validate", "worker", "server", "version"} {
+	for _, name := range []string{"demo", "run", "validate", "worker", "signal", "approve", "server", "version"} {
 		require.Contains(t, out, "\n  "+name+" ")
 	}
 }

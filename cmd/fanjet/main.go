@@ -51,6 +51,8 @@ type commands struct {
 	Demo     demoCmd     `cmd:"" help:"See Fanjet work: count the words of the machine's Go source tree with three workers, all in this process."`
 	Run      runCmd      `cmd:"" help:"Run a workflow file to its end."`
 	Validate validateCmd `cmd:"" help:"Check workflow files; every error with its file, line and column."`
+	Signal   signalCmd   `cmd:"" help:"Send a signal to a workflow that waits for it."`
+	Approve  approveCmd  `cmd:"" help:"Approve or reject what a workflow waits for."`
 	Worker   workerCmd   `cmd:"" help:"Run a worker with the built-in processors (demo-list, demo-count, demo-report)."`
 	Server   serverCmd   `cmd:"" help:"Run a server, with NATS and SQLite inside unless told otherwise."`
 	Version  versionCmd  `cmd:"" help:"Show the version."`

@@ -363,6 +363,13 @@ func TestServer(t *testing.T) {
 	require.Contains(t, errs, "and the token right?")
 	require.NotContains(t, errs, "wrong")
 
+	_, errs, code = command("signal", "7", "paid", "--server", url, "--token", "s3cret")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "fanjet: the server refused: workflow instance 7: ")
+	_, errs, code = command("approve", "7", "ok", "--server", url, "--token", "s3cret", "--reject")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "fanjet: the server refused: workflow instance 7: ")
+
 	_, errs, code = command("server", "--data", data, "--listen", "127.0.0.1:0")
 	require.Equal(t, exitFailed, code)
 	require.Regexp(t, `start the server: database file \S+fanjet.db: is used by process \d+; stop that one first`, errs)

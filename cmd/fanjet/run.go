@@ -54,6 +54,7 @@ func (c *runCmd) Run(con *console) error {
 		}
 		return err
 	}
+	o.url = redactURL(url)
 	if c.Timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("the workflow did not end within %v", c.Timeout))
 		defer cancel()

@@ -22,6 +22,7 @@ type order struct {
 	document []byte
 	params   map[string]json.RawMessage
 	nested   []*order // saved before it starts
+	url      string   // where its signals may be sent, without credentials; empty is nowhere
 }
 
 func (o *order) def() *workflow.Definition { return o.graph.Definition() }
@@ -49,6 +50,9 @@ func drive(ctx, hurry context.Context, t target, o *order, b *board) (int64, *ap
 			return 0, nil, context.Cause(ctx)
 		}
 		return 0, nil, err
+	}
+	if hint := o.signalHint(id); hint != "" {
+		b.say("%s", hint)
 	}
 	ids := make([]string, o.graph.Len())
 	for at, i := range o.graph.Order() {
@@ -93,6 +97,28 @@ func begin(ctx context.Context, t target, o *order) (int64, error) {
 		return 0, fmt.Errorf("start workflow %q: %w%s", o.def().Name, err, hint)
 	}
 	return id, nil
+}
+
+// signalHint says how to send what its nodes wait for; empty if they wait for nothing.
+func (o *order) signalHint(id int64) string {
+	var say []string
+	for _, n := range o.def().Nodes {
+		switch {
+		case o.url == "" || n.Disabled:
+		case n.Kind() == workflow.TypeSignal:
+			say = append(say, fmt.Sprintf("fanjet signal %d %s --server %s", id, n.ID, o.url))
+		case n.Kind() == workflow.TypeApproval:
+			say = append(say, fmt.Sprintf("fanjet approve %d %s --server %s", id, n.ID, o.url))
+		}
+	}
+	const most = 5
+	if len(say) == 0 {
+		return ""
+	}
+	if more := len(say) - most; more > 0 {
+		say = append(say[:most], fmt.Sprintf("and %d more", more))
+	}
+	return "it waits for " + strings.Join(say, "; ")
 }
 
 // missing are the workflows that it nests and that were not given with it.
