@@ -128,7 +128,7 @@ func TestTask_tells_everything(t *testing.T) {
 	delete(got, "timeout_ms")
 	require.Equal(t, map[string]any{
 		"type": "task", "id": 1.0, "processor": "plain", "step": "root", "mode": "standalone", "app": "test", "job": "nightly", "instance": "4611686018427387905",
-		"attempt": 2.0, "number": 0.0, "task_attempt": 1.0, "key": "k\n", "node": "n", "scheduled_at": "2026-05-04T03:02:01.005Z",
+		"attempt": 2.0, "number": 0.0, "task_attempt": 1.0, "key": "k\n", "node": "n", "workflow": "1", "scheduled_at": "2026-05-04T03:02:01.005Z",
 		"params": map[string]any{"do": "echo", "html": "<&>"}, "checkpoint": []any{1.0},
 	}, got)
 	for item, want := range map[any]string{"text": `"item":"text"`, 5: `"item":5`, "bytes": `"item_base64":"//4="`} {
