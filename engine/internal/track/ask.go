@@ -67,6 +67,10 @@ func (o *Owner) answer(q *broker.AskRequest) *broker.AskReply {
 
 // mayRun says whether the asker may run the chunk that was delivered to it.
 func (o *Owner) mayRun(in *inst, c *chunk, asker Target) *broker.AskReply {
+	if !o.fleet.Alive(in.app.Name, asker.Worker, asker.Incarnation) {
+		// A question may be older than the death of who asked. Who lives asks again.
+		return &broker.AskReply{Verdict: broker.VerdictRetry}
+	}
 	if c.holder.Worker == "" {
 		// A worker may list what it only asks about.
 		if t, ok := o.fleet.Holder(in.app.Name, c.key); ok && t != asker {

@@ -136,9 +136,19 @@ func (o *Owner) gone(in *inst, c *chunk) {
 		o.again(in, c)
 		return
 	}
-	if o.lostRun(in, c) {
-		o.again(in, c)
+	had := c.worker
+	if !o.lostRun(in, c) {
+		return
 	}
+	if o.fleet.Alive(in.app.Name, had.Worker, had.Incarnation) {
+		// It has finished it, and what it said is lost. It runs nothing twice under one number.
+		if c.phase == phaseSub {
+			o.refeed(in, c, in.run.unfinished(c))
+			return
+		}
+		c.exclude = append(c.exclude, had.Worker)
+	}
+	o.again(in, c)
 }
 
 // absent has directed work looked at that its live worker no longer lists. Its last word

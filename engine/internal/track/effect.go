@@ -86,6 +86,7 @@ type (
 	Load struct {
 		ID      int64
 		Command engine.Command
+		Ask     uint64 // handed back as it is
 	}
 	// LoadLate reads an instance whose result came late; LateLoaded comes back, if it is of
 	// that app and shard.

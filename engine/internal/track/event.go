@@ -132,6 +132,7 @@ type (
 	Command struct {
 		Command engine.Command
 		Loaded  bool
+		Ask     uint64 // of the Load it answers; 0 if that is not known
 		Row     *Row
 	}
 	// LateLoaded answers LoadLate.

@@ -381,11 +381,15 @@ func (o *Owner) command(e Command) {
 	switch {
 	case e.Command.Kind != engine.CommandStop:
 	case o.Stop(e.Command.Target, "stopped by request"):
+	case e.Loaded && e.Ask != 0 && e.Ask != o.newest[e.Command.Target].ask:
+		return // of an older Load; the newest counts
+	case !e.Loaded && e.Command.ID != 0 && o.now < o.newest[e.Command.Target].at+loadPatience:
+		return // its answer is on the way
 	case !e.Loaded || o.outdated(e):
-		if _, ok := o.loading[e.Command.Target]; !ok {
-			o.loading[e.Command.Target] = false
-		}
-		o.after(Load{ID: e.Command.Target, Command: e.Command})
+		o.loading[e.Command.Target] = false
+		o.loads++
+		o.newest[e.Command.Target] = asking{o.loads, o.now}
+		o.after(Load{ID: e.Command.Target, Command: e.Command, Ask: o.loads})
 		return
 	case e.Row != nil && e.Row.Instance.Status == engine.StatusWaiting && e.Row.Instance.Shard == sh.id:
 		in := o.adopt(sh, *e.Row)
@@ -397,11 +401,15 @@ func (o *Owner) command(e Command) {
 	sh.change.GoneCommands = append(sh.change.GoneCommands, e.Command.ID)
 }
 
+// loadPatience is how long the answer to a Load is waited for, ms.
+const loadPatience = 5000
+
 // outdated tells whether the row that came for a command may be older than what was decided
 // about the instance meanwhile.
 func (o *Owner) outdated(e Command) bool {
 	touched, ok := o.loading[e.Command.Target]
 	delete(o.loading, e.Command.Target)
+	delete(o.newest, e.Command.Target)
 	if !ok || touched {
 		return true
 	}

@@ -79,6 +79,8 @@ type Owner struct {
 	// loading are instances that are being read for a command: whether one was touched
 	// meanwhile.
 	loading map[int64]bool
+	newest  map[int64]asking // the newest Load of each: an older one may bring an older row
+	loads   uint64
 	global  []Effect
 	lists   []Listed // wait for reports
 	now     int64
@@ -98,8 +100,14 @@ func New(cfg Config, fleet Fleet, hooks Hooks) *Owner {
 	return &Owner{
 		cfg: cfg.withDefaults(), fleet: fleet, hooks: hooks,
 		insts: map[int64]*inst{}, queues: map[queueKey]*queue{}, hashes: map[engine.Queue][]*queue{},
-		jobs: map[int64]int{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{}, loading: map[int64]bool{},
+		jobs: map[int64]int{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{}, loading: map[int64]bool{}, newest: map[int64]asking{},
 	}
+}
+
+// asking is a Load that is under way.
+type asking struct {
+	ask uint64
+	at  int64
 }
 
 // inst is an instance on its way.

@@ -30,9 +30,9 @@ func (w *world) execute(x *simWorker, r *simRun, t *broker.Task) {
 	case r.cut && r.c.Phase != broker.PhaseReduce:
 		// Somebody else has it, so that must not count. A new owner may not know yet.
 		r.cut = false
-		at := w.now
-		j.forgiven = j.forgiven || w.tookOver(r.c.Shard, at-3000)
-		w.after(6000, func() { j.forgiven = j.forgiven || w.tookOver(r.c.Shard, at-3000) })
+		if j.cutAt == 0 {
+			j.cutAt = w.now
+		}
 		x.fail(r, t, broker.TaskError{Kind: broker.ErrorPermanent, Message: cutOff}, -1, 0)
 	case j.kind == "poison":
 		w.harmed++

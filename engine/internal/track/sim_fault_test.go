@@ -130,7 +130,7 @@ func (w *world) overtaken(x *simWorker, r *simRun) {
 	delete(w.waits, r.c.ChunkKey)
 	granted := r.skip != nil
 	w.after(w.between(0, 3*w.pace), func() {
-		if old := y.held[r.c.ChunkKey]; old != nil && y.nap.on && granted && x.held[r.c.ChunkKey] == r && w.chance(0.4) {
+		if old := y.held[r.c.ChunkKey]; old != nil && y.nap.on && granted && x.held[r.c.ChunkKey] == r && w.chance(0.6) {
 			old.cut = true
 			w.note("%s will find that it was cut off from %s", y.name, keyOf(r.c.ChunkKey))
 		}

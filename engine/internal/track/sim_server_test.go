@@ -551,7 +551,7 @@ func (s *simServer) perform(e track.Effect) {
 		})
 	case track.Load:
 		s.later(w.between(0, 3), func() {
-			ev := track.Command{Command: e.Command, Loaded: true}
+			ev := track.Command{Command: e.Command, Loaded: true, Ask: e.Ask}
 			if in, err := w.db.Instance(context.Background(), e.ID); err == nil {
 				row := w.row(*in)
 				ev.Row = &row

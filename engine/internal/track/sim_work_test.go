@@ -350,12 +350,14 @@ func (w *world) checkEnd() {
 			w.fail("instance %d: %v", id, err)
 			return
 		}
+		j.forgiven = j.cutAt > 0 && w.tookOver(engine.ShardOf(j.in.Job), j.cutAt-3000)
 		deaths := 0
 		for _, n := range j.died {
 			deaths = max(deaths, n)
 		}
 		// A worker that has finished a directed chunk runs it no more, even if its report is lost.
 		beside := w.faults.poison && strings.Contains(in.Error, "the worker died 3 times") && (deaths >= 3 || j.lossy)
+		beside = beside || w.faults.poison && deaths >= 3 && strings.Contains(in.Error, "a sub-task that emitted further ones has failed")
 		aStop := in.Status == engine.StatusStopped || in.Status == engine.StatusCanceled
 		switch {
 		case in.Status != w.known[id]:
