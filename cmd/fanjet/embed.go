@@ -11,6 +11,7 @@ import (
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/broker/embedded"
 	"github.com/fanjet/fanjet/engine/server"
+	"github.com/fanjet/fanjet/processor/builtin/logcleanup"
 	"github.com/fanjet/fanjet/storage"
 )
 
@@ -85,6 +86,7 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	}
 	p.server, err = server.New(server.Config{
 		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log.Logger,
+		Checks: map[string]server.Check{logcleanup.Name: logcleanup.Validate},
 	})
 	if err != nil {
 		return p, err

@@ -30,6 +30,8 @@ type Config struct {
 	// counts as dead, before the task fails; default 3. A run that was granted to a worker
 	// counts, whether it had begun or not.
 	MaxLost int32
+	// Checks look at params when they are saved, by the name of the processor; default none.
+	Checks map[string]Check
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 }

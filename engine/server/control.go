@@ -41,6 +41,9 @@ func (s *Server) SaveJob(ctx context.Context, app, name, title string, spec work
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("job %q: %w: %w", name, err, engine.ErrInvalid)
 	}
+	if err := s.checkParams(spec.Processor, spec.Params); err != nil {
+		return nil, fmt.Errorf("job %q: %w: %w", name, err, engine.ErrInvalid)
+	}
 	a, err := s.EnsureApp(ctx, app)
 	if err != nil {
 		return nil, err

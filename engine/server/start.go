@@ -88,6 +88,9 @@ func (s *Server) save(ctx context.Context, appName string, d *workflow.Definitio
 	if _, err := workflow.Build(d); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 	}
+	if err := s.checkNodes(d); err != nil {
+		return nil, nil, err
+	}
 	app, err := s.EnsureApp(ctx, cmp.Or(appName, d.App))
 	if err != nil {
 		return nil, nil, err
