@@ -32,6 +32,7 @@ var arrows = []arrow{
 	{"processor/builtin/...", []string{"processor", "processor/builtin/internal/...", "broker"}},
 	{"ui", nil},
 	{"cmd/...", []string{"workflow", "engine", "engine/api", "engine/httpapi", "engine/schedule", "engine/server", "broker", "broker/embedded", "storage", "processor", "processor/builtin/...", "ui"}},
+	{"examples/10-embedded", []string{"workflow", "engine/server", "broker", "broker/embedded", "storage", "processor"}}, // a whole system, as cmd is
 	{"examples/...", []string{"processor", "processor/builtin/...", "engine/api"}},
 }
 

@@ -4,7 +4,6 @@ package examples_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,7 +29,7 @@ func TestExamples(t *testing.T) {
 	build(t, bin, "../cmd/fanjet")
 	lessons, err := filepath.Glob("[0-9][0-9]-*")
 	require.NoError(t, err)
-	require.Len(t, lessons, 9)
+	require.Len(t, lessons, 10)
 	for _, lesson := range lessons {
 		t.Run(lesson, func(t *testing.T) {
 			t.Parallel()
@@ -43,6 +42,10 @@ func TestExamples(t *testing.T) {
 				worker = "exec " + filepath.Join(bin, "fanjet") + " worker --exec 'python3 " + lesson + "/words.py'"
 			} else {
 				build(t, bin, "./"+lesson)
+			}
+			if lesson == "10-embedded" { // all of it is in the program
+				requireOutput(t, exec.Command(filepath.Join(bin, lesson)), filepath.Join(lesson, "output.golden"))
+				return
 			}
 			var args []string
 			switch lesson {
@@ -88,23 +91,33 @@ func build(t *testing.T, bin, pkg string) {
 // requireRun runs the lesson with its own worker and compares what it printed.
 func requireRun(t *testing.T, bin, lesson, golden, worker string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	args = append([]string{"run", lesson + "/workflow.yaml", "--worker", worker}, args...)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "fanjet"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that its worker ends too
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if lesson == "09-signal-approval" {
-		answer := &answering{bin: bin, answered: make(chan error, 1)}
-		cmd.Stderr = io.MultiWriter(&errs, answer)
-		require.NoError(t, cmd.Run(), errs.String())
-		require.NoError(t, <-answer.answered)
-	} else {
-		require.NoError(t, cmd.Run(), errs.String())
+	cmd := exec.Command(filepath.Join(bin, "fanjet"), args...)
+	if lesson != "09-signal-approval" {
+		requireOutput(t, cmd, filepath.Join(lesson, golden))
+		return
 	}
+	answer := &answering{bin: bin, answered: make(chan error, 1)}
+	cmd.Stderr = answer
+	requireOutput(t, cmd, filepath.Join(lesson, golden))
+	require.NoError(t, <-answer.answered)
+}
+
+// requireOutput runs the command and compares what it prints. Its Stderr gets a copy of what
+// it says.
+func requireOutput(t *testing.T, cmd *exec.Cmd, golden string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout = &out
+	if cmd.Stderr == nil {
+		cmd.Stderr = io.Discard
+	}
+	cmd.Stderr = io.MultiWriter(&errs, cmd.Stderr)
+	require.NoError(t, cmd.Start())
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Signal(os.Interrupt) }) // so that its worker ends too
+	defer late.Stop()
+	require.NoError(t, cmd.Wait(), errs.String())
 	got := steady(out.String())
-	golden = filepath.Join(lesson, golden)
 	if *rewrite {
 		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
