@@ -30,9 +30,6 @@ func (w *world) execute(x *simWorker, r *simRun, t *broker.Task) {
 	case r.cut && r.c.Phase != broker.PhaseReduce:
 		// Somebody else has it, so that must not count. A new owner may not know yet.
 		r.cut = false
-		if j.cutAt == 0 {
-			j.cutAt = w.now
-		}
 		x.fail(r, t, broker.TaskError{Kind: broker.ErrorPermanent, Message: cutOff}, -1, 0)
 	case j.kind == "poison":
 		w.harmed++

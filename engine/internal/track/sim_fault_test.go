@@ -132,6 +132,9 @@ func (w *world) overtaken(x *simWorker, r *simRun) {
 	w.after(w.between(0, 3*w.pace), func() {
 		if old := y.held[r.c.ChunkKey]; old != nil && y.nap.on && granted && x.held[r.c.ChunkKey] == r && w.chance(0.6) {
 			old.cut = true
+			if j := w.work[r.c.Instance]; j.cutAt == 0 {
+				j.cutAt = w.now
+			}
 			w.note("%s will find that it was cut off from %s", y.name, keyOf(r.c.ChunkKey))
 		}
 		if old := y.held[r.c.ChunkKey]; old != nil && !old.cut {

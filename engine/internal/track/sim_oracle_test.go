@@ -35,8 +35,8 @@ type ledger struct {
 	runs     map[string]int    // by task and its attempt: how often it began
 	lossy    bool              // reports of it were lost: anything may be repeated
 	spoiled  bool              // items or values of it were lost
-	cutAt    int64             // when a run of it failed that was cut off
-	forgiven bool              // that may have counted: there was a new owner
+	cutAt    int64             // since when a run of it is cut off
+	forgiven bool              // its failure may have counted: there was a new owner
 	kept     map[int32][]byte  // the checkpoint as stored, by attempt
 	best     map[int32]int     // what it was last, even if it is gone
 	steps    map[int32]int     // how far it came, by attempt
