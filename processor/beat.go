@@ -46,6 +46,10 @@ func (w *Worker) beat() *broker.Beat {
 		Processors: w.processors(), Slots: w.cfg.Slots, Busy: w.slots.taken(),
 		CPUs: float64(runtime.NumCPU()), FreeCPU: -1, FreeMemory: -1, FreeDisk: -1,
 	}
+	// The first beat is the registration: a job that asks for memory or disk must not find
+	// them unknown. Free CPU needs two readings.
+	l := newLoadGauge().read()
+	b.FreeMemory, b.FreeDisk = l.memory, l.disk
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.Draining = w.draining
