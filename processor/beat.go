@@ -51,10 +51,20 @@ func (w *Worker) beat() *broker.Beat {
 	l := newLoadGauge().read()
 	b.FreeMemory, b.FreeDisk = l.memory, l.disk
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	b.Draining = w.draining
-	for key, r := range w.held {
-		b.Held = append(b.Held, key)
+	held := make([]*run, 0, len(w.held))
+	for _, r := range w.held {
+		held = append(held, r)
+	}
+	w.mu.Unlock()
+	for _, r := range held {
+		r.mu.Lock()
+		asking := r.asking
+		r.mu.Unlock()
+		if asking {
+			continue // whether it is this worker's is the question
+		}
+		b.Held = append(b.Held, r.key())
 		if r.c.Directed {
 			b.Directed++
 		}

@@ -177,7 +177,7 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 			}
 			return // a stored one is still there and is read again
 		}
-		answer(track.Command{Command: e.Command, Loaded: true, Row: row})
+		answer(track.Command{Command: e.Command, Loaded: true, Row: row, Ask: e.Ask})
 	case track.LoadLate:
 		row, err := s.loadRow(ctx, e.ID)
 		if err == nil && row.Instance.Attempt == e.Attempt && row.Instance.Shard == e.Shard && row.App != nil && row.App.Name == e.App {

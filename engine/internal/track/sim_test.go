@@ -12,7 +12,7 @@ import (
 )
 
 // TestSimulator runs worlds of faults, each from a seed. FANJET_SIM_SEED replays one,
-// FANJET_SIM_SECONDS runs fresh seeds for so long. Seeds that failed once are kept in
+// FANJET_SIM_SECONDS runs fresh seeds for so long, FANJET_SIM_FROM=N the sixty from N on. Seeds that failed once are kept in
 // testdata/seeds.txt.
 func TestSimulator(t *testing.T) {
 	if text := os.Getenv("FANJET_SIM_SEED"); text != "" {
@@ -41,6 +41,16 @@ func TestSimulator(t *testing.T) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("fresh seeds from %d", seed)
 		for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); seed++ {
+			n, _ := simulate(t, seed)
+			steps += n
+			ran++
+		}
+	}
+	if text := os.Getenv("FANJET_SIM_FROM"); text != "" {
+		from, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		t.Logf("the sixty seeds from %d", from)
+		for seed := from; seed < from+60; seed++ {
 			n, _ := simulate(t, seed)
 			steps += n
 			ran++
