@@ -71,6 +71,16 @@ func (e *apiError) sentinel() error {
 	return nil
 }
 
+// awayError is a send while there is no connection. Nothing is buffered here, so the
+// driver's words about its buffer would mislead.
+type awayError struct {
+	op    string
+	cause error
+}
+
+func (e *awayError) Error() string   { return e.op + ": " + ErrUnavailable.Error() + ": not connected" }
+func (e *awayError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
+
 // border translates an error of the driver. It keeps the driver's error in the chain.
 func border(op string, err error) error {
 	if err == nil {
@@ -80,6 +90,9 @@ func border(op string, err error) error {
 		if errors.Is(err, known) {
 			return fmt.Errorf("%s: %w", op, err)
 		}
+	}
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return &awayError{op, err}
 	}
 	var word error
 	var own *apiError
@@ -95,7 +108,7 @@ func border(op string, err error) error {
 		word = nil // the caller's own wish
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
+		errors.Is(err, nats.ErrDisconnected),
 		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrStaleConnection),
 		errors.Is(err, nats.ErrNoServers), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		word = ErrUnavailable

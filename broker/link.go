@@ -94,7 +94,10 @@ func dial(ctx context.Context, o Options, role string) (*link, error) {
 		nats.MaxPingsOutstanding(3),
 		nats.FlusherTimeout(writeWait),
 		nats.ConnectHandler(func(*nats.Conn) { ready <- struct{}{} }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if nc.IsClosed() {
+				return // it was told to: nothing is lost
+			}
 			if err != nil {
 				l.log.Warn("broker connection lost", "connection", name, "error", err)
 			}

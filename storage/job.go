@@ -58,7 +58,7 @@ func (r *jobRow) noun() (*engine.Job, error) {
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	}
 	if err := json.Unmarshal(r.Spec, &j.Spec); err != nil {
-		return nil, fmt.Errorf("stored spec of job %d: %w", r.ID, err)
+		return nil, fmt.Errorf("stored spec of job %d: %w: %w", r.ID, engine.ErrInvalid, err)
 	}
 	return j, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -107,8 +108,10 @@ func (s *Server) callTrigger(ctx context.Context, q api.TriggerRequest) api.Star
 		err := s.TriggerAsync(ctx, Trigger{App: q.App, Job: q.Job, Params: q.Params, Key: q.Key}, func(id int64, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			ids[i] = strconv.FormatInt(id, 10)
-			if err != nil && first == nil {
+			switch {
+			case err == nil:
+				ids[i] = strconv.FormatInt(id, 10)
+			case first == nil:
 				first = err
 			}
 			wg.Done()
@@ -122,11 +125,14 @@ func (s *Server) callTrigger(ctx context.Context, q api.TriggerRequest) api.Star
 		}
 	}
 	wg.Wait()
-	if first != nil {
-		return api.StartReply{Error: apiError(first)}
+	// Those that are stored are named even if others are not, so that a caller who tries
+	// again asks only for the rest.
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+	out := api.StartReply{IDs: ids, Error: apiError(first)}
+	if len(ids) > 0 {
+		out.ID, _ = strconv.ParseInt(ids[0], 10, 64) // written a moment ago
 	}
-	id, err := strconv.ParseInt(ids[0], 10, 64)
-	return api.StartReply{ID: id, IDs: ids, Error: apiError(err)}
+	return out
 }
 
 func (s *Server) callSaveJob(ctx context.Context, q api.SaveJobRequest) api.SaveJobReply {

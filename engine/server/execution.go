@@ -25,7 +25,7 @@ func (s *Server) executions(ctx context.Context, rows []engine.WorkflowInstance,
 	out := make([]flow.Execution, 0, len(rows))
 	for _, row := range rows {
 		e := s.execution(ctx, row)
-		if errors.Is(e.Err, engine.ErrUnavailable) || ctx.Err() != nil {
+		if passing(e.Err) || ctx.Err() != nil {
 			continue
 		}
 		e.Nodes, e.Signals = nodesOf[row.ID], signalsOf[row.ID]
@@ -103,7 +103,7 @@ func (s *Server) loaded(ctx context.Context, id int64) (flow.Execution, error) {
 	}
 	e := s.execution(ctx, *row)
 	e.Nodes = nodes
-	if err := ctx.Err(); err != nil || errors.Is(e.Err, engine.ErrUnavailable) {
+	if err := ctx.Err(); err != nil || passing(e.Err) {
 		return e, cmp.Or(err, e.Err)
 	}
 	return e, nil
@@ -118,7 +118,7 @@ func (s *Server) beginChild(ctx context.Context, parent engine.WorkflowInstance,
 		var err error
 		if row != nil {
 			e = s.execution(read, *row)
-			if errors.Is(e.Err, engine.ErrUnavailable) || read.Err() != nil {
+			if passing(e.Err) || read.Err() != nil {
 				err = cmp.Or(read.Err(), e.Err)
 			}
 		} else {

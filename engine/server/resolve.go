@@ -88,10 +88,20 @@ func (s *Server) graph(ctx context.Context, v version) (*workflow.Graph, error) 
 		}
 		d, err := workflow.Parse(w.Name, w.Definition)
 		if err != nil {
-			return nil, fmt.Errorf("version %d of workflow %q as stored: %w", v.version, w.Name, err)
+			return nil, fmt.Errorf("version %d of workflow %q as stored: %w: %w", v.version, w.Name, engine.ErrInvalid, err)
 		}
-		return workflow.Build(d)
+		g, err := workflow.Build(d)
+		if err != nil {
+			return nil, fmt.Errorf("version %d of workflow %q as stored: %w: %w", v.version, w.Name, engine.ErrInvalid, err)
+		}
+		return g, nil
 	})
+}
+
+// passing tells whether what could not be read may be read later. Only what is gone or is
+// stored broken stays so: any other error is the database's, and must not end work for good.
+func passing(err error) bool {
+	return err != nil && !errors.Is(err, engine.ErrNotFound) && !errors.Is(err, engine.ErrInvalid)
 }
 
 func trackApp(a *engine.App) *track.App { return &track.App{ID: a.ID, Name: a.Name, Set: a.Set} }
@@ -106,7 +116,7 @@ func (s *Server) resolveAll(ctx context.Context, rows []engine.Instance) []track
 		if row.Err == nil && in.Attempt > 1 && in.Status == engine.StatusWaiting {
 			row.Checkpoint, row.Err = s.checkpoint(ctx, in)
 		}
-		if errors.Is(row.Err, engine.ErrUnavailable) || ctx.Err() != nil {
+		if passing(row.Err) || ctx.Err() != nil {
 			continue // it waits; it is read again
 		}
 		out = append(out, row)
@@ -143,7 +153,7 @@ func (s *Server) resolve(ctx context.Context, in engine.Instance) track.Row {
 	}
 	if in.Workflow == 0 {
 		if job == nil {
-			row.Err = errors.New("it belongs to no job and no workflow")
+			row.Err = fmt.Errorf("it belongs to no job and no workflow: %w", engine.ErrInvalid)
 		}
 		return row
 	}
@@ -164,7 +174,7 @@ func (s *Server) resolve(ctx context.Context, in engine.Instance) track.Row {
 	}
 	i, ok := g.Index(in.Node)
 	if !ok {
-		row.Err = fmt.Errorf("its node %q is not in version %d of the workflow", in.Node, v.version)
+		row.Err = fmt.Errorf("its node %q is not in version %d of the workflow: %w", in.Node, v.version, engine.ErrInvalid)
 		return row
 	}
 	var base *workflow.Spec

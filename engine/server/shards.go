@@ -110,6 +110,7 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 		if errors.Is(err, engine.ErrFenced) {
 			break
 		}
+		s.cfg.Log.Debug("a shard cannot be loaded yet", "shard", shard.Shard, "err", err)
 		pause(ctx, retryPause)
 	}
 	s.inbox.put(item{do: func(now int64) {

@@ -66,7 +66,7 @@ func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) {
 		return row.ID, nil
 	}
 	e := s.execution(ctx, row)
-	if !errors.Is(e.Err, engine.ErrUnavailable) && ctx.Err() == nil {
+	if !passing(e.Err) && ctx.Err() == nil {
 		s.inbox.put(item{do: func(now int64) { s.flow.Begin(now, e) }}, true)
 	}
 	return row.ID, nil

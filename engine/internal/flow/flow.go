@@ -176,6 +176,19 @@ func newExecution(e Execution) *execution {
 	return x
 }
 
+// takeRow takes in the stored row of a node, unless one of a later attempt is there.
+func (x *execution) takeRow(n engine.Node) (i int, newest bool, err error) {
+	i, ok := x.Graph.Index(n.Node)
+	if !ok {
+		return 0, false, fmt.Errorf("node %q is not in version %d of the workflow", n.Node, x.Row.Version)
+	}
+	if old := x.rows[i]; old != nil && old.Attempt > n.Attempt {
+		return i, false, nil
+	}
+	x.rows[i] = &nodeRow{Node: n}
+	return i, true, nil
+}
+
 // restore rebuilds the progress from the rows.
 func (x *execution) restore() (*workflow.Progress, error) {
 	if len(x.Nodes) == 0 {
@@ -186,14 +199,13 @@ func (x *execution) restore() (*workflow.Progress, error) {
 		states[i].Status = workflow.NodeWaiting
 	}
 	for _, n := range x.Nodes {
-		i, ok := x.Graph.Index(n.Node)
-		if !ok {
-			return nil, fmt.Errorf("node %q is not in version %d of the workflow", n.Node, x.Row.Version)
+		i, newest, err := x.takeRow(n)
+		if err != nil {
+			return nil, err
 		}
-		if old := x.rows[i]; old != nil && old.Attempt > n.Attempt {
+		if !newest {
 			continue
 		}
-		x.rows[i] = &nodeRow{Node: n}
 		states[i] = workflow.NodeState{
 			Status: nodeStatus(n.Status), Reason: workflow.NodeReason(n.Reason), Choice: workflow.Choice(n.Choice), Error: n.Error,
 		}

@@ -134,14 +134,13 @@ func (x *execution) ended() ([]workflow.NodeState, error) {
 		states[i] = workflow.NodeState{Status: workflow.NodeCanceled, Reason: workflow.ReasonEnding}
 	}
 	for _, n := range x.Nodes {
-		i, ok := x.Graph.Index(n.Node)
-		if !ok {
-			return nil, fmt.Errorf("node %q is not in version %d of the workflow", n.Node, x.Row.Version)
+		i, newest, err := x.takeRow(n)
+		if err != nil {
+			return nil, err
 		}
-		if old := x.rows[i]; old != nil && old.Attempt > n.Attempt {
+		if !newest {
 			continue
 		}
-		x.rows[i] = &nodeRow{Node: n}
 		if n.Status.Terminal() {
 			states[i] = workflow.NodeState{
 				Status: nodeStatus(n.Status), Reason: workflow.NodeReason(n.Reason), Choice: workflow.Choice(n.Choice), Error: n.Error,

@@ -3,13 +3,18 @@ package track
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/workflow"
 )
 
-const deadPayload = 64 << 10
+const (
+	deadPayload = 64 << 10
+	// maxRetryAfter bounds the pause that a processor asks for.
+	maxRetryAfter = 30 * 24 * time.Hour
+)
 
 // reported takes one message of the reports stream in. One at or below the cursor has been
 // taken in before.
@@ -181,6 +186,7 @@ func (o *Owner) failed(in *inst, c *chunk, who Target, r *broker.Report) {
 	if c.holder.Worker == "" {
 		o.began(in, c, who)
 	}
+	r.Error.RetryAfter = min(max(r.Error.RetryAfter, 0), maxRetryAfter)
 	if r.Phase == phaseSub {
 		if in.run != nil && in.run.id == r.Run {
 			for _, n := range r.Numbers {

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fanjet/fanjet/processor/builtin/internal/strict"
 )
 
 // Params are the params of a job.
@@ -91,16 +92,8 @@ var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connectio
 // parse decodes params strictly. Its errors never show a value that may be secret.
 func (c Config) parse(raw []byte) (*Params, error) {
 	p := &Params{}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(p); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("there are none")
-		}
+	if err := strict.Decode(raw, p); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
 	}
 	for _, step := range []func(*Params) error{c.address, c.message, c.bounds} {
 		if err := step(p); err != nil {

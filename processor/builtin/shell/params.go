@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fanjet/fanjet/processor/builtin/internal/strict"
 )
 
 // Params are the params of a job. Exactly one of Script, Name and Argv says what runs.
@@ -55,16 +56,8 @@ const variableRule = "the name of a variable has letters, digits and _, and begi
 // parse decodes params strictly and holds them to what the worker allows.
 func (c Config) parse(raw []byte) (*Params, error) {
 	p := &Params{}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(p); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("there are none")
-		}
+	if err := strict.Decode(raw, p); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
 	}
 	if err := c.what(p); err != nil {
 		return nil, err
