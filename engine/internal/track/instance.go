@@ -95,7 +95,7 @@ func (o *Owner) holdBack(in *inst) engine.Reason {
 			return engine.ReasonNoWorker
 		}
 	}
-	if in.q.inflight >= o.window(in.q) {
+	if o.room(in.q) == 0 {
 		return engine.ReasonDue
 	}
 	return ""

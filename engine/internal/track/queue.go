@@ -22,6 +22,7 @@ type queue struct {
 	app      *App
 	wait     *waiting
 	inflight int
+	subs     int // of these, chunks of map runs
 	pace     float64 // ns a chunk holds a slot, smoothed; 0 unknown
 	runs     []*run  // map runs that may have something to feed
 	turn     int
@@ -129,7 +130,7 @@ func (o *Owner) feed(q *queue) {
 		return
 	}
 	runs := window
-	if q.wait.backlog && !q.wait.passing {
+	if q.wait.backlog {
 		runs = max(window/2, 1)
 	}
 	for idle := 0; idle < len(q.runs); {
@@ -145,6 +146,14 @@ func (o *Owner) feed(q *queue) {
 	o.fetch(q.wait, false)
 }
 
+// room is how many instances may still be dispatched. Map runs count with no more than half
+// of the window: their repeated tasks are sent whatever the window says, and must not keep
+// everything else waiting until the runs are over.
+func (o *Owner) room(q *queue) int {
+	window := o.window(q)
+	return max(window-(q.inflight-q.subs)-min(q.subs, window/2), 0)
+}
+
 // fetch reads on in what waits, if there is room for it. A sweep reads even without room,
 // so that what waits in vain is timed out.
 func (o *Owner) fetch(w *waiting, sweep bool) {
@@ -155,7 +164,7 @@ func (o *Owner) fetch(w *waiting, sweep bool) {
 	for _, q := range o.hashes[w.hash] {
 		window := o.window(q)
 		known, idle = true, idle && window == 0
-		room += max(window-q.inflight, 0)
+		room += o.room(q)
 	}
 	switch {
 	case room > 0 && w.passing:
@@ -329,6 +338,7 @@ func (o *Owner) release(in *inst, c *chunk) {
 	in.q.inflight--
 	if c.phase == phaseSub && in.run != nil {
 		in.run.inflight--
+		in.q.subs--
 	}
 	if in.Job != 0 {
 		if o.jobs[in.Job]--; o.jobs[in.Job] <= 0 {
@@ -350,6 +360,7 @@ func (o *Owner) hold(in *inst, c *chunk) {
 	in.q.inflight++
 	if c.phase == phaseSub && in.run != nil {
 		in.run.inflight++
+		in.q.subs++
 	}
 	if in.Job != 0 {
 		o.jobs[in.Job]++
