@@ -22,7 +22,7 @@ type queue struct {
 	app      *App
 	wait     *waiting
 	inflight int
-	subs     int // of these, chunks of map runs
+	subs     int     // of these, chunks of map runs
 	pace     float64 // ns a chunk holds a slot, smoothed; 0 unknown
 	runs     []*run  // map runs that may have something to feed
 	turn     int
