@@ -37,13 +37,28 @@ type Change struct {
 	NewCommands  []Command
 	GoneCommands []int64
 	DeadLetters  []DeadLetter
+
+	// Firings move schedules on and make what they fire; only in a fenced Change.
+	Firings []Firing
+	// Ended counts runs that this Change makes final, each once.
+	Ended []Ended
+	// Permits are taken, all or none: if one is refused the Change is dropped with ErrLimit.
+	// One that its instance has already is no second one.
+	Permits []Permit
+	// GonePermits are given back.
+	GonePermits []Permit
 }
 
 // Rows is how many rows the Change writes, the fence not counted.
 func (c *Change) Rows() int {
+	firings := 0
+	for i := range c.Firings {
+		firings += 1 + len(c.Firings[i].Runs) + len(c.Firings[i].Skips)
+	}
 	return len(c.NewInstances) + len(c.Instances) + len(c.NewAttempts) + len(c.NewRuns) + len(c.Runs) +
 		len(c.NewTasks) + len(c.Tasks) + len(c.GoneTasks) + len(c.NewWorkflows) + len(c.Workflows) +
-		len(c.NewNodes) + len(c.Nodes) + len(c.NewSignals) + len(c.GoneSignals) + len(c.NewCommands) + len(c.GoneCommands) + len(c.DeadLetters)
+		len(c.NewNodes) + len(c.Nodes) + len(c.NewSignals) + len(c.GoneSignals) + len(c.NewCommands) + len(c.GoneCommands) + len(c.DeadLetters) +
+		firings + len(c.Ended) + len(c.Permits) + len(c.GonePermits)
 }
 
 // Empty tells whether the Change would store nothing.

@@ -8,6 +8,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: a unique fact exists already, or the row has moved on.
 	ErrConflict = errors.New("conflict")
+	// ErrLimit: as many as may are under way.
+	ErrLimit = errors.New("limit reached")
 	// ErrFenced: the shard has another owner or epoch; the Change was dropped.
 	ErrFenced = errors.New("shard is owned by another server")
 	// ErrInvalid: the caller's input breaks a rule; the text says which.

@@ -12,6 +12,7 @@ type Job struct {
 	Version   int32 // from 1
 	Enabled   bool
 	Spec      workflow.Spec
+	Schedule  workflow.Schedule
 	CreatedAt int64 // epoch ms
 	UpdatedAt int64
 }
@@ -25,6 +26,9 @@ type WorkflowDef struct {
 	Version    int32
 	Enabled    bool
 	Definition []byte // canonical JSON of workflow.Definition
+	// Schedule and MaxRunning are those of the definition; they are stored beside it.
+	Schedule   workflow.Schedule
+	MaxRunning int32
 	CreatedAt  int64
 	UpdatedAt  int64
 }

@@ -28,6 +28,7 @@ const (
 	CommandRetry        CommandKind = "retry"         // a final instance: a further attempt
 	CommandRetryFailed  CommandKind = "retry_failed"  // only the failed sub-tasks of a final map instance
 	CommandStopWorkflow CommandKind = "stop_workflow" // a workflow instance
+	CommandReplace      CommandKind = "replace"       // an instance or workflow instance: end the other runs of its job or workflow
 
 	CommandSignal         CommandKind = "signal"          // a workflow instance: a signal or an approval
 	CommandPauseWorkflow  CommandKind = "pause_workflow"  // a workflow instance: start no further node

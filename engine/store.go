@@ -18,7 +18,8 @@ type Committer interface {
 	// Commit stores the Changes in one transaction, begun by the fences of all shards
 	// touched, in the order of their numbers. The slice of errors has one entry a Change: nil
 	// when stored, ErrFenced when its shard has another owner (the others are stored),
-	// ErrConflict when a new row exists already (that Change alone is dropped). If err is
+	// ErrConflict when a new row exists already, ErrLimit when a permit is refused (that Change
+	// alone is dropped). If err is
 	// not nil the outcome of all of them is unknown and the touched shards must be reloaded;
 	// ErrUnavailable tells that the database is away.
 	Commit(ctx context.Context, changes []Change) ([]error, error)
@@ -89,6 +90,52 @@ type ServerStore interface {
 	ClaimShard(ctx context.Context, shard uint8, number int16, token uint64) (*Shard, error)
 	// ReleaseShard gives one shard up, if it is held at that epoch.
 	ReleaseShard(ctx context.Context, shard uint8, number int16, epoch int64) error
+}
+
+// ScheduleStore is what fires by itself. Saving a job or workflow makes its schedule, or, if
+// the schedule or whether it is enabled has changed, begins it anew: AnchorAt, HandledAt and
+// WakeAt become UpdatedAt (WakeAt 0 if it never fires by itself or is disabled), NextAt 0,
+// and a pause goes on.
+type ScheduleStore interface {
+	// DueSchedules reads the schedules of the shards that wake at or before until, in the order
+	// (WakeAt, Kind, ID), after the position.
+	DueSchedules(ctx context.Context, shards []uint8, until int64, after SchedulePos, limit int) ([]Schedule, error)
+	// Schedule is ErrNotFound if there is no such job or workflow.
+	Schedule(ctx context.Context, kind DefKind, id int64) (*Schedule, error)
+	// Schedules lists an app's schedules by (Kind, ID), after the position.
+	Schedules(ctx context.Context, app int64, after SchedulePos, limit int) ([]Schedule, error)
+	// PauseSchedule stops it from firing from at on; one that is paused stays as it is.
+	PauseSchedule(ctx context.Context, kind DefKind, id, at int64) (*Schedule, error)
+	// ResumeSchedule has it woken at once: what was due meanwhile is decided by the misfire
+	// policy. One that is not paused stays as it is.
+	ResumeSchedule(ctx context.Context, kind DefKind, id, at int64) (*Schedule, error)
+	// Skips reads the rows of the ledger that touch [from, to], by their From, at most limit,
+	// those with From above after.
+	Skips(ctx context.Context, kind DefKind, id, from, to, after int64, limit int) ([]Skip, error)
+	// Fired reads the fired runs of a job or workflow with a scheduled time in [from, to] and
+	// an id above after, by id.
+	Fired(ctx context.Context, kind DefKind, id, from, to, after int64, limit int) ([]Fired, error)
+	// ByKey reads the instances of a job that have the business key, newest first; live ones
+	// only, if asked.
+	ByKey(ctx context.Context, job int64, key string, live bool, limit int) ([]Instance, error)
+	// Durations are the running times, ms, of the newest runs of a job that succeeded, at most
+	// limit of them; it looks at no more than four times as many rows.
+	Durations(ctx context.Context, kind DefKind, id int64, limit int) ([]int64, error)
+	// Permits lists the instances that hold a permit of the job.
+	Permits(ctx context.Context, job int64, limit int) ([]Permit, error)
+
+	SaveCalendar(ctx context.Context, c Calendar) (*Calendar, error)
+	CalendarByName(ctx context.Context, app int64, name string) (*Calendar, error)
+	Calendars(ctx context.Context, app int64, afterName string, limit int) ([]Calendar, error)
+
+	// DeleteHistory deletes final instances and workflow instances, with all that hangs on
+	// them, that have ids above after and below before, at most limit of them in one short
+	// transaction, children of living ones left alone. It returns the last id it looked at, 0
+	// if it came to the end, and how many rows went.
+	DeleteHistory(ctx context.Context, after, before int64, limit int) (last int64, rows int64, err error)
+	// DeleteLedger deletes skips that ended, and dead letters that died, before the time, at
+	// most limit rows.
+	DeleteLedger(ctx context.Context, before int64, limit int) (rows int64, err error)
 }
 
 // DefinitionStore keeps apps, workers, jobs and workflows. Saving returns the row with id

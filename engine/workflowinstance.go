@@ -17,6 +17,7 @@ type WorkflowInstance struct {
 	Context    []byte // JSON object
 	Result     []byte
 	Error      string
+	FireAt     int64 // epoch ms of the schedule's fire; 0 if called
 	DueAt      int64
 	CreatedAt  int64
 	StartedAt  int64

@@ -47,6 +47,11 @@ type Definition struct {
 	OnFailure OnFailure `json:"on_failure,omitempty"`
 	// ContextLimit bounds the context of a run, encoded, in bytes; DefaultContextLimit if 0.
 	ContextLimit int64 `json:"context_limit,omitempty"`
+	// MaxRunning bounds the runs of the workflow under way; 0 is no bound. What is over it
+	// waits, and a fire does what its overlap policy says.
+	MaxRunning int `json:"max_running,omitempty"`
+	// Schedule says when it fires by itself.
+	Schedule Schedule `json:"schedule,omitzero"`
 	// Nodes are the steps. Their order has no meaning.
 	Nodes []Node `json:"nodes"`
 

@@ -84,8 +84,12 @@ func fieldComments(t *testing.T) map[string]string {
 // wordsOf are the words a text may be.
 var wordsOf = map[reflect.Type][]string{
 	reflect.TypeFor[NodeType](): words(nodeTypes...), reflect.TypeFor[Mode](): words(Standalone, Broadcast, Map, MapReduce),
-	reflect.TypeFor[Lane]():      words(LaneHigh, LaneNormal, LaneBulk),
-	reflect.TypeFor[Routing]():   words(RoutingLane, RoutingRandom, RoutingRoundRobin, RoutingHash, RoutingLeast, RoutingDesignated),
+	reflect.TypeFor[Lane]():         words(LaneHigh, LaneNormal, LaneBulk),
+	reflect.TypeFor[Routing]():      words(RoutingLane, RoutingRandom, RoutingRoundRobin, RoutingHash, RoutingLeast, RoutingDesignated),
+	reflect.TypeFor[ScheduleType](): words(ScheduleCron, ScheduleRate, ScheduleDelay, ScheduleDaily, ScheduleOnce, ScheduleNone),
+	reflect.TypeFor[Misfire]():      words(MisfireOnce, MisfireSkip, MisfireAll),
+	reflect.TypeFor[Overlap]():      words(OverlapSkip, OverlapAllow, OverlapQueue, OverlapReplace, OverlapFail),
+	reflect.TypeFor[Gap]():          words(GapAfter, GapSkip), reflect.TypeFor[Repeat](): words(RepeatFirst, RepeatBoth),
 	reflect.TypeFor[Emit]():      words(EmitStream, EmitAtomic),
 	reflect.TypeFor[Join]():      words(JoinAllSuccess, JoinNoneFailed, JoinOneSuccess, JoinAllDone),
 	reflect.TypeFor[OnFailure](): words(FailureFail, FailureContinue, FailureSkip), reflect.TypeFor[ParamType](): words(paramTypes...),

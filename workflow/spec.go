@@ -91,6 +91,9 @@ type Spec struct {
 	// Concurrency bounds the chunks of all instances of the job in flight over the
 	// cluster; 0 is no bound.
 	Concurrency int `json:"concurrency,omitempty"`
+	// MaxRunning bounds the instances of the job under way over the cluster, whoever started
+	// them; 0 is no bound. What is over it waits, and a fire does what its overlap policy says.
+	MaxRunning int `json:"max_running,omitempty"`
 	// Rate bounds the sub-tasks fed per second and run; 0 is no bound.
 	Rate float64 `json:"rate,omitempty"`
 

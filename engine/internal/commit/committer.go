@@ -388,14 +388,19 @@ func (c *Committer) breakLost(batch []entry, results []Result) {
 			}
 			continue
 		}
-		if errors.Is(err, ErrBroken) || errors.Is(err, engine.ErrFenced) || errors.Is(err, engine.ErrConflict) {
+		if errors.Is(err, ErrBroken) || errors.Is(err, engine.ErrFenced) || dropped(err) {
 			c.refused.Add(1)
 		}
-		if !e.change.Fenced || errors.Is(err, engine.ErrConflict) || errors.Is(err, ErrBroken) {
+		if !e.change.Fenced || dropped(err) || errors.Is(err, ErrBroken) {
 			continue
 		}
 		if s := &c.shards[e.change.Shard]; s.generation == e.generation {
 			s.broken = true
 		}
 	}
+}
+
+// dropped tells whether the Change alone was refused, as its owner may have expected.
+func dropped(err error) bool {
+	return errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrLimit)
 }

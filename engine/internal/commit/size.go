@@ -48,6 +48,16 @@ func size(c *engine.Change) int {
 	workflows(c.Workflows)
 	nodes(c.NewNodes)
 	nodes(c.Nodes)
+	for i := range c.Firings {
+		for _, r := range c.Firings[i].Runs {
+			if r.Instance != nil {
+				n += len(r.Instance.Params)
+			}
+			if r.Workflow != nil {
+				n += len(r.Workflow.Params)
+			}
+		}
+	}
 	for i := range c.NewAttempts {
 		n += len(c.NewAttempts[i].Error) + len(c.NewAttempts[i].Worker)
 	}
