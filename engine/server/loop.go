@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -148,6 +149,10 @@ func (s *Server) submit(b track.Batch) {
 // committed runs on the committer's goroutine, between two transactions.
 func (s *Server) committed(st *track.Stored, r commit.Result) bool {
 	err := r.Err
+	if st.Permit != nil && (err == nil || errors.Is(err, engine.ErrLimit)) {
+		s.inbox.put(item{event: track.Permitted{Shard: st.Change.Shard, Permit: *st.Permit, Granted: err == nil}}, false)
+		return true
+	}
 	if err == nil && !st.Change.Fenced && s.commit.Broken(st.Change.Shard, st.Gen) {
 		err = engine.ErrFenced // nothing was stored, but what it says rests on what was lost
 	}

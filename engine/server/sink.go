@@ -50,6 +50,8 @@ func (k sink) Child(w *engine.WorkflowInstance, node string, child int64, row *e
 	}})
 }
 
+func (k sink) Room() { k.s.lookSoon() }
+
 func (k sink) NextID() int64 { return k.s.cluster.NextID() }
 
 func (k sink) Moved(w *engine.WorkflowInstance, n engine.Node) {

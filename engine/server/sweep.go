@@ -42,6 +42,11 @@ func (s *Server) nudged(shard uint8) {
 	if !s.owned[shard].Load() {
 		return
 	}
+	s.lookSoon()
+}
+
+// lookSoon has the sweep look at once.
+func (s *Server) lookSoon() {
 	select {
 	case s.nudge <- struct{}{}:
 	default:

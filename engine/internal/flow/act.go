@@ -142,9 +142,10 @@ func (x *execution) trigger() json.RawMessage {
 		Key       string `json:"key"`
 		CreatedAt int64  `json:"created_at"`
 		Instance  int64  `json:"workflow_instance,string"`
-	}{x.Row.Key, x.Row.CreatedAt, x.Row.ID})
+		Scheduled int64  `json:"scheduled_at,omitempty"` // epoch ms; of what its schedule fired
+	}{x.Row.Key, x.Row.CreatedAt, x.Row.ID, x.Row.FireAt})
 	if err != nil {
-		panic("a string and two numbers do not encode: " + err.Error())
+		panic("a string and numbers do not encode: " + err.Error())
 	}
 	return b
 }
@@ -183,7 +184,7 @@ func (f *Flow) end(x *execution, status workflow.NodeStatus, text string) {
 	}
 	x.dirty = true
 	f.untime(x)
-	delete(f.live, x.Row.ID)
+	f.remove(x)
 	f.past.add(&x.Row)
 	if c := f.sink.Pending(x.Row.Shard); c != nil {
 		for _, s := range x.signals {
@@ -196,6 +197,13 @@ func (f *Flow) end(x *execution, status workflow.NodeStatus, text string) {
 
 // over tells that a workflow instance is final: live views, and the node it is nested in.
 func (f *Flow) over(x *execution) {
+	if c := f.sink.Pending(x.Row.Shard); c != nil {
+		c.Ended = append(c.Ended, engine.Ended{
+			Kind: engine.KindWorkflow, ID: x.Row.Workflow, Run: x.Row.ID, Status: x.Row.Status,
+			// A further attempt of a fired run is not one that its schedule waits for.
+			Fired: x.Row.FireAt != 0 && x.Row.Attempt == 1, StartAt: x.Row.StartedAt, EndAt: x.Row.FinishedAt,
+		})
+	}
 	f.sink.Ended(x.Row)
 	f.flush(x)
 	f.tellParent(&x.Row)

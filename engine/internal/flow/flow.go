@@ -31,6 +31,8 @@ type Sink interface {
 	// and Begin called with it and its nodes, be it waiting, running or final. row is set when
 	// that Change makes it.
 	Child(w *engine.WorkflowInstance, node string, child int64, row *engine.WorkflowInstance)
+	// Room tells that a run of a limited workflow has ended: those that wait are to be read.
+	Room()
 	// NextID is a fresh id.
 	NextID() int64
 	// Moved tells live views, after the commit, that a node has moved.
@@ -69,6 +71,7 @@ type Nested struct {
 type Flow struct {
 	sink   Sink
 	live   map[int64]*execution
+	roots  map[int64]int // of these, not nested, by workflow
 	past   past
 	timers timers
 	now    int64
@@ -95,7 +98,7 @@ type nodeRow struct {
 
 // New makes a Flow without instances.
 func New(sink Sink) *Flow {
-	return &Flow{sink: sink, live: map[int64]*execution{}, past: past{ended: map[int64]ending{}}}
+	return &Flow{sink: sink, live: map[int64]*execution{}, roots: map[int64]int{}, past: past{ended: map[int64]ending{}}}
 }
 
 // Active is the number of workflow instances in memory.
@@ -112,6 +115,10 @@ func (f *Flow) Begin(now int64, e Execution) {
 	if e.Row.Parent != 0 && !f.beginNested(&e) || e.Row.Status.Terminal() {
 		return
 	}
+	if f.full(&e) {
+		f.queue(&e)
+		return
+	}
 	x := newExecution(e)
 	if e.Err != nil {
 		x.Row.Status, x.Row.Error, x.Row.FinishedAt = engine.StatusFailed, engine.CutText(e.Err.Error(), engine.MaxError), f.now
@@ -120,7 +127,7 @@ func (f *Flow) Begin(now int64, e Execution) {
 		f.over(x)
 		return
 	}
-	f.live[x.Row.ID] = x
+	f.add(x)
 	var err error
 	if x.p, err = x.restore(); err != nil {
 		f.fail(x, err)
@@ -232,10 +239,10 @@ const (
 
 // Lost forgets the workflow instances of a shard.
 func (f *Flow) Lost(shard uint8) {
-	for id, x := range f.live {
+	for _, x := range f.live {
 		if x.Row.Shard == shard {
 			f.untime(x)
-			delete(f.live, id)
+			f.remove(x)
 		}
 	}
 	f.past.forget(shard)

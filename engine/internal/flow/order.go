@@ -110,7 +110,7 @@ func (f *Flow) retry(e Execution) error {
 	if err := x.Row.Retry(f.now); err != nil {
 		return err
 	}
-	f.live[x.Row.ID] = x
+	f.add(x)
 	x.dirty = true
 	for _, i := range again {
 		child := int64(0)

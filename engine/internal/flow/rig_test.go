@@ -102,6 +102,7 @@ func (r *rig) Child(w *engine.WorkflowInstance, node string, child int64, row *e
 	})
 }
 
+func (r *rig) Room()                                           {}
 func (r *rig) NextID() int64                                   { r.ids++; return r.ids }
 func (r *rig) Moved(_ *engine.WorkflowInstance, _ engine.Node) {}
 func (r *rig) Ended(_ engine.WorkflowInstance)                 {}

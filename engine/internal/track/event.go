@@ -140,6 +140,12 @@ type (
 		Row    *Row
 		Result []byte
 	}
+	// Permitted answers a question for a permit.
+	Permitted struct {
+		Shard   uint8
+		Permit  engine.Permit
+		Granted bool
+	}
 	// Stepped says that the clock was put forward by By ms; nobody has worked longer for it.
 	Stepped struct{ By int64 }
 	// Tick says that time has passed.
@@ -164,5 +170,6 @@ func (WorkerDead) event()  {}
 func (BrokerUp) event()    {}
 func (Command) event()     {}
 func (LateLoaded) event()  {}
+func (Permitted) event()   {}
 func (Stepped) event()     {}
 func (Tick) event()        {}

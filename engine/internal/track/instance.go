@@ -88,7 +88,7 @@ func (o *Owner) holdBack(in *inst) engine.Reason {
 		if len(o.fleet.Shares(in.app.Name, in.spec)) == 0 {
 			return engine.ReasonNoWorker
 		}
-		return ""
+		return o.holdForPermit(in)
 	}
 	if o.fleet.NeedsDirected(in.app.Name, in.spec) {
 		if t, _ := o.fleet.Pick(o.pick(in, nil)); t.Worker == "" {
@@ -98,7 +98,7 @@ func (o *Owner) holdBack(in *inst) engine.Reason {
 	if o.room(in.q) == 0 {
 		return engine.ReasonDue
 	}
-	return ""
+	return o.holdForPermit(in)
 }
 
 // dispatchLate ends an instance that has waited for a worker longer than it may.
@@ -347,6 +347,12 @@ func (o *Owner) finish(in *inst, status engine.Status, result []byte, text strin
 	in.Reason, in.Result, in.Error = "", result, engine.CutText(text, engine.MaxError)
 	in.FinishedAt = o.now
 	o.touch(in)
+	if in.Job != 0 {
+		in.sh.change.Ended = append(in.sh.change.Ended, engine.Ended{
+			Kind: engine.KindJob, ID: in.Job, Run: in.ID, Status: status, Fired: in.FireAt != 0, StartAt: in.StartedAt, EndAt: o.now,
+		})
+		o.givePermit(in)
+	}
 	if hadRun || unfinished {
 		p := Purge{App: in.app.Name, Set: in.app.Set, Instance: in.ID, Tasks: unfinished}
 		if hadRun {

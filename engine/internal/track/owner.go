@@ -73,6 +73,7 @@ type Owner struct {
 	hashes map[engine.Queue][]*queue
 	hot    []*queue // to be fed when the events at hand are handled
 	jobs   map[int64]int
+	limits map[int64]*limited // by job
 	timers timers
 	dueAt  int64 // when something waiting becomes due, at the earliest; 0: nothing known
 	gains  uint64
@@ -100,7 +101,7 @@ func New(cfg Config, fleet Fleet, hooks Hooks) *Owner {
 	return &Owner{
 		cfg: cfg.withDefaults(), fleet: fleet, hooks: hooks,
 		insts: map[int64]*inst{}, queues: map[queueKey]*queue{}, hashes: map[engine.Queue][]*queue{},
-		jobs: map[int64]int{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{}, loading: map[int64]bool{}, newest: map[int64]asking{},
+		jobs: map[int64]int{}, limits: map[int64]*limited{}, waits: map[engine.Queue]*waiting{}, tombs: map[int64]struct{}{}, loading: map[int64]bool{}, newest: map[int64]asking{},
 	}
 }
 
@@ -166,20 +167,21 @@ type taskRow struct {
 
 // shard is a shard that this owner owns.
 type shard struct {
-	id     uint8
-	number int16
-	epoch  int64
-	gen    uint32
-	gained uint64 // when, counted in gains
-	cursor uint64
-	moved  bool // the cursor, since the last Change
-	reset  bool
-	insts  map[int64]*inst
-	dirty  []*inst
-	runs   []*run
-	tasks  []*taskRow
-	change engine.Change
-	out    []Effect
+	id      uint8
+	number  int16
+	epoch   int64
+	gen     uint32
+	gained  uint64 // when, counted in gains
+	cursor  uint64
+	moved   bool // the cursor, since the last Change
+	reset   bool
+	insts   map[int64]*inst
+	dirty   []*inst
+	runs    []*run
+	tasks   []*taskRow
+	change  engine.Change
+	permits []engine.Permit // to be asked for behind the Change
+	out     []Effect
 	// asks wait for the reports up to a sequence.
 	asks []Asked
 }
@@ -196,6 +198,9 @@ type Stored struct {
 	Change  engine.Change
 	Gen     uint32
 	Effects []Effect
+	// Permit is set if the Change does nothing but ask for it: Permitted comes back. A refusal
+	// (ErrLimit) is an answer.
+	Permit *engine.Permit
 }
 
 // Owns tells whether the shard is owned and loaded.
@@ -259,6 +264,8 @@ func (o *Owner) Handle(now int64, ev Event) {
 		o.command(e)
 	case LateLoaded:
 		o.lateLoaded(e)
+	case Permitted:
+		o.answerPermit(e)
 	case Stepped:
 		o.stepped(e.By)
 	case Tick:
@@ -292,6 +299,7 @@ func (o *Owner) Take() Batch {
 		if st, ok := sh.take(o.now); ok {
 			b.Changes = append(b.Changes, st)
 		}
+		b.Changes = sh.takePermits(b.Changes)
 	}
 	b.After, o.global = o.global, nil
 	return b
@@ -464,6 +472,7 @@ func (o *Owner) gain(e Gained) {
 			o.finish(in, engine.StatusFailed, nil, row.Err.Error())
 			continue
 		}
+		o.holdPermit(in)
 		o.revive(in, runs[in.ID], tasks[in.ID])
 		if o.insts[in.ID] == in {
 			ids = append(ids, in.ID)
@@ -505,6 +514,7 @@ func (o *Owner) lose(id uint8) {
 		return
 	}
 	o.shards[id] = nil
+	o.losePermits(id)
 	for target := range o.loading {
 		o.loading[target] = true
 	}

@@ -386,6 +386,7 @@ func (o *Owner) workerNews(app string) {
 // sweep is what the clock brings once a second: queues are looked at again, and instances
 // that were silent for long are recovered.
 func (o *Owner) sweep() {
+	o.freeLimits()
 	for _, q := range o.sorted() {
 		q.wait.rewind = q.wait.passing
 		o.unblock(q)

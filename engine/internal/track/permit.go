@@ -1,0 +1,140 @@
+package track
+
+import "github.com/fanjet/fanjet/engine"
+
+// limited is what this owner knows of a job with MaxRunning. The truth is in the store, where
+// the permits of all shards are counted.
+type limited struct {
+	held   map[int64]uint8    // instance → shard: those that have a permit, as far as this owner has seen
+	asked  map[int64]struct{} // instances whose permit is being asked for
+	full   bool               // the last question was refused, and nothing has ended since
+	queues map[*queue]bool    // to be looked at again when a permit comes free
+}
+
+func (o *Owner) limitOf(job int64) *limited {
+	l := o.limits[job]
+	if l == nil {
+		l = &limited{held: map[int64]uint8{}, asked: map[int64]struct{}{}, queues: map[*queue]bool{}}
+		o.limits[job] = l
+	}
+	return l
+}
+
+// permitted tells whether the instance may be under way. If not, and there may be room for
+// it, its permit is asked for: Permitted comes back.
+func (o *Owner) permitted(in *inst) bool {
+	if in.spec.MaxRunning <= 0 || in.Job == 0 {
+		return true
+	}
+	l := o.limitOf(in.Job)
+	if _, ok := l.held[in.ID]; ok {
+		return true
+	}
+	l.queues[in.q] = true
+	if _, ok := l.asked[in.ID]; ok || l.full || len(l.held)+len(l.asked) >= in.spec.MaxRunning {
+		return false
+	}
+	l.asked[in.ID] = struct{}{}
+	in.sh.permits = append(in.sh.permits, engine.Permit{Job: in.Job, Instance: in.ID, Max: int32(in.spec.MaxRunning)})
+	return false
+}
+
+// holdForPermit comes last of what may hold an instance back: one that cannot start for
+// another reason must not keep a permit from those that can.
+func (o *Owner) holdForPermit(in *inst) engine.Reason {
+	if o.permitted(in) {
+		return ""
+	}
+	return engine.ReasonQueued
+}
+
+// takePermits are the questions for permits, a Change each, so that each is answered alone.
+func (s *shard) takePermits(to []Stored) []Stored {
+	for _, p := range s.permits {
+		c := engine.Change{
+			Fenced: true, Shard: s.id, Owner: s.number, Epoch: s.epoch, Cursor: s.cursor, Permits: []engine.Permit{p},
+		}
+		to = append(to, Stored{Change: c, Gen: s.gen, Permit: &p})
+	}
+	s.permits = nil
+	return to
+}
+
+// answerPermit takes in whether a permit was granted.
+func (o *Owner) answerPermit(e Permitted) {
+	l := o.limits[e.Permit.Job]
+	if l == nil {
+		return
+	}
+	if _, asked := l.asked[e.Permit.Instance]; !asked {
+		return
+	}
+	delete(l.asked, e.Permit.Instance)
+	if e.Granted && o.shards[e.Shard] != nil {
+		l.held[e.Permit.Instance] = e.Shard
+		o.retryLimited(l)
+	} else {
+		l.full = true
+	}
+	o.tidyLimit(e.Permit.Job, l)
+}
+
+// givePermit is for an instance that is final.
+func (o *Owner) givePermit(in *inst) {
+	if in.spec.MaxRunning <= 0 || in.Job == 0 {
+		return
+	}
+	in.sh.change.GonePermits = append(in.sh.change.GonePermits, engine.Permit{Job: in.Job, Instance: in.ID})
+	if l := o.limits[in.Job]; l != nil {
+		delete(l.held, in.ID)
+		delete(l.asked, in.ID)
+		l.full = false
+		o.retryLimited(l)
+		o.tidyLimit(in.Job, l)
+	}
+}
+
+// holdPermit is for an instance that is under way as its shard is loaded: it has one.
+func (o *Owner) holdPermit(in *inst) {
+	if in.spec.MaxRunning > 0 && in.Job != 0 && in.Status != engine.StatusWaiting {
+		o.limitOf(in.Job).held[in.ID] = in.sh.id
+	}
+}
+
+// losePermits forgets what a lost shard held and asked for.
+func (o *Owner) losePermits(shard uint8) {
+	for _, job := range sortedKeys(o.limits) {
+		l := o.limits[job]
+		for id, of := range l.held {
+			if of == shard {
+				delete(l.held, id)
+			}
+		}
+		// Whose questions they are is not kept: they are asked again, which costs nothing.
+		clear(l.asked)
+		o.tidyLimit(job, l)
+	}
+}
+
+// freeLimits lets permits be asked for again: those of other owners end unheard.
+func (o *Owner) freeLimits() {
+	for _, l := range o.limits {
+		l.full = false
+	}
+}
+
+func (o *Owner) retryLimited(l *limited) {
+	for _, q := range o.sorted() {
+		if l.queues[q] {
+			q.wait.backlog = true
+			q.wait.rewind = true
+			o.unblock(q)
+		}
+	}
+}
+
+func (o *Owner) tidyLimit(job int64, l *limited) {
+	if len(l.held) == 0 && len(l.asked) == 0 && !l.full {
+		delete(o.limits, job)
+	}
+}
