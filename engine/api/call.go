@@ -16,6 +16,13 @@ const (
 	CallSignal       = "signal"        // SignalRequest → StopReply
 	CallApprove      = "approve"       // ApproveRequest → StopReply
 	CallWorkflow     = "workflow"      // WorkflowRequest → StopReply
+
+	CallSaveCalendar = "save_calendar" // SaveCalendarRequest → SaveCalendarReply
+	CallSchedule     = "schedule"      // ScheduleRequest → ScheduleReply
+	CallLedger       = "ledger"        // LedgerRequest → LedgerReply
+	CallVerify       = "verify"        // LedgerRequest → VerifyReply
+	CallBackfill     = "backfill"      // BackfillRequest → BackfillReply
+	CallCancelKey    = "cancel_key"    // CancelKeyRequest → CancelKeyReply
 )
 
 // Error is why a call was refused.
@@ -40,6 +47,9 @@ type TriggerRequest struct {
 	Params json.RawMessage `json:"params,omitempty"`
 	Key    string          `json:"key,omitempty"`
 	Count  int             `json:"count,omitempty"`
+	// DelayMS has it start so much later; a key lets it be canceled until then.
+	DelayMS int64  `json:"delay_ms,omitempty"`
+	Lane    string `json:"lane,omitempty"` // high, normal or bulk; default the job's
 }
 
 // SaveJobRequest makes or updates a job.
@@ -47,6 +57,11 @@ type SaveJobRequest struct {
 	App  string          `json:"app"`
 	Name string          `json:"name"`
 	Spec json.RawMessage `json:"spec"` // workflow.Spec
+	// Title is for people. Schedule (workflow.Schedule) says when it fires by itself; none if
+	// left out. One that is disabled neither fires nor can be triggered.
+	Title    string          `json:"title,omitempty"`
+	Schedule json.RawMessage `json:"schedule,omitempty"`
+	Disabled bool            `json:"disabled,omitempty"`
 }
 
 // SaveJobReply is the job as saved.
