@@ -17,7 +17,9 @@ type Config struct {
 	Options
 	// AckWait of the task durables; default 8 s.
 	AckWait time.Duration
-	// Replicas of streams; default 1.
+	// Replicas of every stream and durable: 1, or 3 in a cluster of at least three servers;
+	// default 1. All engine processes of one broker must have the same: one that is told less
+	// than a stream has refuses it, one that is told more raises it. See SetFor.
 	Replicas int
 	// TaskBytes, StageBytes, ResultBytes, LogBytes bound each stream of an app; ReportBytes
 	// the one reports stream. Defaults 256 MiB, 1 GiB, 1 GiB, 1 GiB, 1 GiB.
@@ -30,7 +32,7 @@ func (c Config) withDefaults() Config {
 	if c.AckWait <= 0 {
 		c.AckWait = 8 * time.Second
 	}
-	if c.Replicas <= 0 {
+	if c.Replicas == 0 {
 		c.Replicas = 1
 	}
 	for _, f := range []struct {
@@ -67,6 +69,9 @@ const MaxSlots = 1 << 16
 // Connect connects, as Dial does.
 func Connect(ctx context.Context, c Config) (*Broker, error) {
 	c = c.withDefaults()
+	if c.Replicas != 1 && c.Replicas != 3 {
+		return nil, fmt.Errorf("connect to broker: %d replicas; streams have 1, or 3 in a cluster", c.Replicas)
+	}
 	l, err := dial(ctx, c.Options, "server")
 	if err != nil {
 		return nil, err
@@ -90,6 +95,9 @@ func Connect(ctx context.Context, c Config) (*Broker, error) {
 	watchBoth(l, in, c.OnDown, c.OnUp)
 	return b, nil
 }
+
+// Replicas is how many replicas the streams have: 1 or 3.
+func (b *Broker) Replicas() int { return b.c.Replicas }
 
 // watchBoth makes one connection of two: down with the first, up with the last.
 func watchBoth(a, b *link, down, up func()) {

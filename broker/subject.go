@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -70,6 +71,18 @@ func ValidName(s string) bool {
 // SharedSet tells whether set names one of the shared stream sets.
 func SharedSet(set string) bool {
 	return len(set) == 2 && set[0] == 's' && set[1] >= '0' && set[1] < '0'+SharedSets
+}
+
+// SetFor is the set that a new app of that name gets: its own ("") with replicas 1, and one
+// of the shared sets by hash of the name with more, where each stream and each durable is a
+// raft group. An app keeps the set it was made with: store it, and never compute it again.
+func SetFor(app string, replicas int) string {
+	if replicas <= 1 {
+		return ""
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(app)) // a hash takes everything
+	return "s" + strconv.Itoa(int(mix(h.Sum64())%SharedSets))
 }
 
 func validLane(lane string) bool {
@@ -213,12 +226,13 @@ func shardOf(subject string) (uint8, bool) {
 
 // LogBucket is the log subject of an instance. Ids share their low bits when a server
 // hands them out in pages, so that they are mixed first.
-func LogBucket(instance int64) int {
-	x := uint64(instance)
+func LogBucket(instance int64) int { return int(mix(uint64(instance)) % LogBuckets) }
+
+// mix spreads x over its low bits.
+func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return int(x % LogBuckets)
+	return x ^ x>>33
 }
 
 func logSubject(app, set string, instance int64) string {

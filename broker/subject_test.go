@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,6 +44,27 @@ func TestOwnAndSharedSetsNeverMeet(t *testing.T) {
 	require.Error(t, checkApp("shop", "s8"))
 	require.Error(t, checkApp("shop", "other"))
 	require.Error(t, checkApp("Shop", ""))
+}
+
+func TestSetFor(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, SetFor("shop", 0))
+	require.Empty(t, SetFor("shop", 1))
+	// What is stored with an app must be found by every later version.
+	require.Equal(t, "s3", SetFor("shop", 3))
+	require.Equal(t, "s6", SetFor("bank", 3))
+	apps := map[string]int{}
+	for i := range 800 {
+		app := "app-" + strconv.Itoa(i)
+		set := SetFor(app, 3)
+		require.NoError(t, checkApp(app, set))
+		require.True(t, SharedSet(set))
+		apps[set]++
+	}
+	require.Len(t, apps, SharedSets)
+	for set, n := range apps {
+		require.Greater(t, n, 50, "set %s of 800 apps", set)
+	}
 }
 
 func TestLogBucketsSpread(t *testing.T) {

@@ -21,7 +21,7 @@ func (s *Server) EnsureApp(ctx context.Context, name string) (*engine.App, error
 		return nil, err
 	}
 	return s.byName.get(name, func() (*engine.App, error) {
-		app, err := s.cfg.Store.EnsureApp(ctx, engine.App{ID: s.cluster.NextID(), Name: name, CreatedAt: s.now()})
+		app, err := s.cfg.Store.EnsureApp(ctx, engine.App{ID: s.cluster.NextID(), Name: name, Set: broker.SetFor(name, s.cfg.Broker.Replicas()), CreatedAt: s.now()})
 		if err != nil {
 			return nil, fmt.Errorf("make app %q: %w", name, err)
 		}
