@@ -42,7 +42,8 @@ const (
 	codeNoMemory         = 10028
 	codeResources        = 10023
 	codeTooLarge         = 10054
-	codeStreamTaken      = 10058
+	codeNoPeers          = 10005 // not enough servers for the replicas, or none with room
+	codeNotClustered     = 10074
 )
 
 // sentinel is the word of this package for what JetStream answered.

@@ -48,6 +48,9 @@ type link struct {
 	nc    *nats.Conn
 	inbox string // prefix of every inbox of this connection, "_INBOX_…"
 	log   *slog.Logger
+	// replicated says that streams have replicas, and that not only the leader of one answers
+	// direct reads. It is set before the link is used.
+	replicated bool
 	// epoch counts dials. What was sent in an earlier epoch has been answered or is lost:
 	// it is raised before the new connection can carry anything.
 	epoch atomic.Uint64

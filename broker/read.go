@@ -31,6 +31,8 @@ const (
 	getBatch = 1024    // messages of one request
 	getBytes = 4 << 20 // bytes of one request; it ends with the message that goes over
 	getIdle  = 5 * time.Second
+	// lagPause is how long a replica that lags behind is given before it is asked again.
+	lagPause = 10 * time.Millisecond
 )
 
 // getSome makes one batched direct get and hands out what comes, in order. It returns how
@@ -94,24 +96,62 @@ func nextOf(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 }
 
 // getAll hands out the messages of the filter from a sequence on, at most most (0: all).
+// Whatever was stored before the call is among them: any replica may answer a read, and one
+// that lags behind shows fewer, in order, so that the end is believed of the leader only.
 func (l *link) getAll(ctx context.Context, stream, filter string, from uint64, most int, each func(stored) error) error {
 	got := 0
+	from = max(from, 1)
 	for {
 		batch := getBatch
 		if most > 0 {
 			batch = min(batch, most-got)
 		}
 		any := false
-		left, err := l.getSome(ctx, stream, getRequest{Seq: max(from, 1), NextFor: filter, Batch: batch, MaxBytes: getBytes}, func(s stored) error {
+		left, err := l.getSome(ctx, stream, getRequest{Seq: from, NextFor: filter, Batch: batch, MaxBytes: getBytes}, func(s stored) error {
 			any = true
 			got++
 			from = s.seq + 1
 			return each(s)
 		})
-		if err != nil || left == 0 || !any || got == most && most > 0 {
+		if err != nil || got == most && most > 0 {
 			return err
 		}
+		if left > 0 && any {
+			continue
+		}
+		if !l.replicated {
+			return nil // the leader itself has answered
+		}
+		last, err := l.leaderHas(ctx, stream, getRequest{LastFor: filter})
+		if err != nil || last.seq < from {
+			return err
+		}
+		if err := pause(ctx, lagPause); err != nil {
+			return fmt.Errorf("read %s: message %d of %s is not on the replica that answers: %w", stream, last.seq, filter, ErrUnavailable)
+		}
 	}
+}
+
+// leaderHas asks the leader for one message; the zero stored if there is none.
+func (l *link) leaderHas(ctx context.Context, stream string, q getRequest) (stored, error) {
+	var out struct {
+		Message struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	err := l.api(ctx, "read "+stream, "STREAM.MSG.GET."+stream, q, &out)
+	if err != nil && !isNoMessage(err) {
+		return stored{}, err
+	}
+	return stored{seq: out.Message.Seq, subject: out.Message.Subject, data: out.Message.Data}, nil
+}
+
+// isNoMessage tells a message that is not there from a stream that is not.
+func isNoMessage(err error) bool {
+	var said *apiError
+	return errors.As(err, &said) && said.ErrCode == codeNoMessage
 }
 
 // getOne reads the message with that sequence; ErrNotFound if it is gone.
@@ -131,6 +171,12 @@ func (l *link) getOne(ctx context.Context, stream string, q getRequest) (stored,
 	switch status := m.Header.Get("Status"); status {
 	case "":
 	case "404":
+		if l.replicated {
+			// A replica may lag behind.
+			if has, err := l.leaderHas(ctx, stream, q); err != nil || has.seq > 0 {
+				return has, err
+			}
+		}
 		return stored{}, fmt.Errorf("%s: %w", op, ErrNotFound)
 	default:
 		return stored{}, fmt.Errorf("%s: the broker answers %s %s: %w", op, status, m.Header.Get("Description"), ErrUnavailable)
@@ -200,7 +246,13 @@ func (l *link) readResults(ctx context.Context, stream, filter string, ranges []
 	if len(ranges) == 0 {
 		return nil
 	}
+	// missing asks the leader, which alone knows: nil if it has the message, and the replica
+	// that was read does not yet.
 	missing := func(seq uint64) error {
+		has, err := l.leaderHas(ctx, stream, getRequest{Seq: seq})
+		if err != nil || has.subject == filter {
+			return err
+		}
 		return fmt.Errorf("result message %d of %s: %w", seq, filter, ErrNotFound)
 	}
 	at := 0                 // the range that is being read
@@ -214,7 +266,7 @@ func (l *link) readResults(ctx context.Context, stream, filter string, ranges []
 			case s.seq < want:
 				return nil // of the run, but not accepted
 			case s.seq > want:
-				return missing(want)
+				return errGap
 			}
 			b, err := DecodeResult(s.data)
 			if err != nil {
@@ -232,15 +284,23 @@ func (l *link) readResults(ctx context.Context, stream, filter string, ranges []
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err != nil && !errors.Is(err, errEnough) && !errors.Is(err, errGap) {
 			return err
 		}
-		if want == before {
-			return missing(want)
+		if want != before {
+			continue
+		}
+		if err := missing(want); err != nil {
+			return err
+		}
+		if err := pause(ctx, lagPause); err != nil {
+			return border("read results of "+filter, err)
 		}
 	}
 	return nil
 }
 
-// errEnough ends a read early.
-var errEnough = errors.New("enough")
+var (
+	errEnough = errors.New("enough")         // ends a read early
+	errGap    = errors.New("not as it must") // so does a message that should have come before
+)

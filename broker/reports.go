@@ -225,20 +225,11 @@ func (r *reportReader) drop(name string) {
 
 // LastReport is the sequence of the newest report of the shard, 0 if there is none.
 func (b *Broker) LastReport(ctx context.Context, shard uint8) (uint64, error) {
-	var out struct {
-		Message struct {
-			Seq uint64 `json:"seq"`
-		} `json:"message"`
-	}
 	q := getRequest{LastFor: reportFilter(shard)}
-	op := fmt.Sprintf("find the last report of shard %d", shard)
-	if b.c.Replicas > 1 {
+	if b.l.replicated {
 		// Only the leader knows for sure.
-		err := b.l.api(ctx, op, "STREAM.MSG.GET."+reportStream, q, &out)
-		if errors.Is(err, ErrNotFound) {
-			return 0, nil
-		}
-		return out.Message.Seq, err
+		last, err := b.l.leaderHas(ctx, reportStream, q)
+		return last.seq, err
 	}
 	s, err := b.l.getOne(ctx, reportStream, q)
 	if errors.Is(err, ErrNotFound) {

@@ -93,9 +93,9 @@ func (b *Broker) RunHolders(ctx context.Context, app, set string) ([]int64, erro
 	return out, nil
 }
 
-// TaskList lists the chunks of one instance in the task stream, until they are all that the
-// stream's leader counts; ErrUnavailable if they are not before ctx ends (5 s without a
-// deadline). Chunks acked meanwhile may still be listed. A chunk that cannot be decoded is not listed.
+// TaskList lists the chunks of one instance in the task stream: at least all that were stored
+// before the call and are not acked. Chunks acked meanwhile may still be listed; one that
+// cannot be decoded is not. 5 s without a deadline.
 func (b *Broker) TaskList(ctx context.Context, app, set string, instance int64) ([]ChunkKey, error) {
 	if err := checkApp(app, set); err != nil {
 		return nil, err
@@ -105,37 +105,20 @@ func (b *Broker) TaskList(ctx context.Context, app, set string, instance int64) 
 		ctx, cancel = context.WithTimeout(ctx, requestWait)
 		defer cancel()
 	}
-	stream, filter := kindTask.streamOf(app, set), taskInstanceFilter(app, set, instance)
-	for {
-		var out []ChunkKey
-		seen := uint64(0)
-		err := b.l.getAll(ctx, stream, filter, 0, 0, func(s stored) error {
-			seen++
-			k, err := decodeChunkKey(s.data)
-			if err != nil {
-				b.l.undecodable("chunk", s.subject, err)
-				return nil
-			}
-			out = append(out, k)
+	var out []ChunkKey
+	err := b.l.getAll(ctx, kindTask.streamOf(app, set), taskInstanceFilter(app, set, instance), 0, 0, func(s stored) error {
+		k, err := decodeChunkKey(s.data)
+		if err != nil {
+			b.l.undecodable("chunk", s.subject, err)
 			return nil
-		})
-		if err != nil {
-			return nil, err
 		}
-		// A replica that answers reads may lag behind the leader: what it does not show is
-		// not gone. With one replica the leader itself answered, and fewer than were read
-		// means that some have been acked since.
-		n, err := b.l.count(ctx, stream, filter)
-		if err != nil {
-			return nil, err
-		}
-		if n == seen || n < seen && b.c.Replicas == 1 {
-			return out, nil
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return nil, fmt.Errorf("list the chunks of instance %d: %d read, the leader counts %d: %w", instance, seen, n, ErrUnavailable)
-		}
+		out = append(out, k)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return out, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -197,16 +180,19 @@ func (b *Broker) purge(ctx context.Context, stream, filter string) error {
 	if st.Bytes > sliceBytes {
 		// As many sequences as hold a slice on the average; gaps only make slices smaller.
 		step := max(1, uint64(float64(st.Messages)*sliceBytes/float64(st.Bytes)))
+		done := uint64(1)
 		for {
-			// Begin at the first message that is there: most of the stream may be others'.
-			first, err := b.first(ctx, stream, filter)
+			// Begin at the first message that is there: most of the stream may be others'. A
+			// replica that lags behind may still show what is purged.
+			first, err := b.first(ctx, stream, filter, done)
 			if err != nil {
 				return err
 			}
 			if first == 0 || first+step > last {
 				break
 			}
-			if err := b.l.api(ctx, op, "STREAM.PURGE."+stream, purgeRequest{filter, first + step}, nil); err != nil {
+			done = first + step
+			if err := b.l.api(ctx, op, "STREAM.PURGE."+stream, purgeRequest{filter, done}, nil); err != nil {
 				return err
 			}
 		}
@@ -218,10 +204,10 @@ func (b *Broker) purge(ctx context.Context, stream, filter string) error {
 	return err
 }
 
-// first is the sequence of the first message that matches, 0 if there is none.
-func (b *Broker) first(ctx context.Context, stream, filter string) (uint64, error) {
+// first is the sequence of the first message from from on that matches, 0 if there is none.
+func (b *Broker) first(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	var seq uint64
-	_, err := b.l.getSome(ctx, stream, getRequest{Seq: 1, NextFor: filter, Batch: 1}, func(s stored) error {
+	_, err := b.l.getSome(ctx, stream, getRequest{Seq: from, NextFor: filter, Batch: 1}, func(s stored) error {
 		seq = s.seq
 		return nil
 	})

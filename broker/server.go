@@ -82,6 +82,7 @@ func Connect(ctx context.Context, c Config) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{c: c, l: l, in: in}
+	l.replicated = c.Replicas > 1
 	if b.chunks, err = newPublisher(l, brokerWindow); err != nil {
 		b.Close()
 		return nil, err
