@@ -10,6 +10,7 @@ type Store interface {
 	ServerStore
 	DefinitionStore
 	HistoryStore
+	ScheduleStore
 	Close() error
 }
 

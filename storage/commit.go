@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,7 +15,7 @@ var errRow = errors.New("a row was refused")
 // Commit stores the Changes in one transaction; see engine.Committer. Within a Change rows
 // are inserted, then updated, then deleted. Beside ErrFenced and ErrConflict a Change may be
 // dropped alone with ErrInvalid or ErrTooLarge: its text breaks a bound, or the database
-// finds a row impossible. Text and values that a run produced are cut with a mark instead.
+// finds a row impossible. A Firing's Done is set once its Change is stored. Text and values that a run produced are cut with a mark instead.
 //
 // An update of an instance or workflow instance that is final changes nothing but an
 // instance's late result, or begins a further attempt of a workflow instance.
@@ -63,7 +62,7 @@ func (db *DB) commit(ctx context.Context, changes []engine.Change, errs []error,
 	if err != nil {
 		return err
 	}
-	w := &writer{db: db, tx: tx, stmts: map[string]*sql.Stmt{}}
+	w := db.writer(tx)
 	if err := w.store(ctx, changes, errs, careful); err != nil {
 		return errors.Join(err, ended(tx.Rollback()))
 	}
@@ -72,6 +71,9 @@ func (db *DB) commit(ctx context.Context, changes []engine.Change, errs []error,
 			return errors.Join(err, ended(tx.Rollback()))
 		}
 		return fmt.Errorf("%w: whether it was stored is not known: %w", engine.ErrUnavailable, err)
+	}
+	for _, b := range w.books {
+		b.tell()
 	}
 	return nil
 }
@@ -91,27 +93,53 @@ func (w *writer) store(ctx context.Context, changes []engine.Change, errs []erro
 			}
 		}
 		return w.moveCursors(ctx, changes, errs)
-	case w.db.singleRows:
-		for i := range changes {
-			if errs[i] != nil {
+	default:
+		return w.storeAll(ctx, changes, errs)
+	}
+}
+
+// storeAll stores the Changes together. One whose permit is refused is left out; if it would
+// have moved a cursor, which the fence has moved by now, all is tried again with care.
+func (w *writer) storeAll(ctx context.Context, changes []engine.Change, errs []error) error {
+	b, err := w.read(ctx, changes, errs)
+	if err != nil {
+		return err
+	}
+	var all rows
+	for i := range changes {
+		c := &changes[i]
+		if errs[i] != nil {
+			continue
+		}
+		if b != nil {
+			if err := b.decide(i, c); err != nil {
+				if c.Cursor != 0 || c.ResetCursor {
+					return fmt.Errorf("%w: %w", errRow, err)
+				}
+				errs[i] = err
 				continue
 			}
-			var r rows
-			r.add(&changes[i])
-			if err := r.write(ctx, w); err != nil {
-				return w.rowError(err)
-			}
 		}
-		return nil
-	default:
+		if !w.db.singleRows {
+			all.add(c)
+			all.made(b, i)
+			continue
+		}
 		var r rows
-		for i := range changes {
-			if errs[i] == nil {
-				r.add(&changes[i])
-			}
+		r.add(c)
+		r.made(b, i)
+		if err := r.write(ctx, w); err != nil {
+			return w.rowError(err)
 		}
-		return w.rowError(r.write(ctx, w))
 	}
+	if err := all.write(ctx, w); err != nil {
+		return w.rowError(err)
+	}
+	if err := b.write(ctx, w); err != nil {
+		return w.rowError(err)
+	}
+	w.books = append(w.books, b)
+	return nil
 }
 
 func (w *writer) rowError(err error) error {
@@ -126,13 +154,13 @@ func (w *writer) storeAlone(ctx context.Context, c *engine.Change, dropped *erro
 	if _, err := w.tx.Tx.ExecContext(ctx, "SAVEPOINT one"); err != nil {
 		return err
 	}
-	var r rows
-	r.add(c)
-	err := r.write(ctx, w)
-	if err != nil && !w.db.refused(err) {
+	b, err := w.storeOne(ctx, c)
+	switch {
+	case err == nil:
+		w.books = append(w.books, b)
+	case !w.db.refused(err) && !errors.Is(err, engine.ErrLimit):
 		return err
-	}
-	if err != nil {
+	default:
 		*dropped = err
 		if _, err := w.tx.Tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT one"); err != nil {
 			return err
@@ -140,6 +168,26 @@ func (w *writer) storeAlone(ctx context.Context, c *engine.Change, dropped *erro
 	}
 	_, err = w.tx.Tx.ExecContext(ctx, "RELEASE SAVEPOINT one")
 	return err
+}
+
+func (w *writer) storeOne(ctx context.Context, c *engine.Change) (*book, error) {
+	changes := []engine.Change{*c}
+	b, err := w.read(ctx, changes, make([]error, 1))
+	if err != nil {
+		return nil, err
+	}
+	if b != nil {
+		if err := b.decide(0, c); err != nil {
+			return nil, err
+		}
+	}
+	var r rows
+	r.add(c)
+	r.made(b, 0)
+	if err := r.write(ctx, w); err != nil {
+		return nil, err
+	}
+	return b, b.write(ctx, w)
 }
 
 // goneBefore tells whether a Change writes a row that an earlier one deletes, so that
@@ -206,6 +254,7 @@ func check(c *engine.Change) error {
 	for i := range c.NewCommands {
 		checkCommand(&d, &c.NewCommands[i])
 	}
+	checkSchedules(&d, c)
 	return d.err()
 }
 
@@ -220,6 +269,9 @@ type tables struct {
 	signals     *table[signalRow]
 	commands    *table[commandRow]
 	deadLetters *table[deadLetterRow]
+	schedules   *table[scheduleRow]
+	ledger      *table[ledgerRow]
+	permits     *table[permitRow]
 }
 
 func newTables(db *DB) tables {
@@ -233,19 +285,23 @@ func newTables(db *DB) tables {
 		signals:     newTable[signalRow](db, ""),
 		commands:    newTable[commandRow](db, ""),
 		deadLetters: newTable[deadLetterRow](db, ""),
+		schedules:   newTable[scheduleRow](db, "", scheduleFixed...),
+		ledger:      newTable[ledgerRow](db, ""),
+		permits:     newTable[permitRow](db, ""),
 	}
 }
 
 // statements are the texts that the committer prepares on SQLite.
 func (t *tables) statements() []string {
 	return []string{
-		fenceText, lateText,
+		fenceText, lateText, endedText, rearmText, growText,
 		t.instances.insertText, t.instances.updateText, t.attempts.insertText,
 		t.tasks.insertText, t.tasks.updateText, t.tasks.deleteText,
 		t.runs.insertText, t.runs.updateText,
 		t.workflows.insertText, t.workflows.updateText, t.nodes.insertText, t.nodes.updateText,
 		t.signals.insertText, t.signals.deleteText,
 		t.commands.insertText, t.commands.deleteText, t.deadLetters.insertText,
+		t.schedules.updateText, t.ledger.deleteText, t.permits.insertText, t.permits.deleteText,
 	}
 }
 

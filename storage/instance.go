@@ -42,10 +42,11 @@ type instanceRow struct {
 	FeedKey    *int64 `bun:"feed_key"`
 	ActiveKey  *int16 `bun:"active_key"`
 	FireKey    []byte `bun:"fire_key"`
+	KeyHash    *int64 `bun:"key_hash"`
 }
 
 // instanceFixed are the columns that no update changes.
-var instanceFixed = []string{"app_id", "shard", "job_id", "job_version", "workflow_id", "node", "business_key", "params", "items", "fire_at", "created_at", "fire_key"}
+var instanceFixed = []string{"app_id", "shard", "job_id", "job_version", "workflow_id", "node", "business_key", "params", "items", "fire_at", "created_at", "fire_key", "key_hash"}
 
 const lateText = "UPDATE instances SET late = ? WHERE id = ? AND status >= 5"
 
@@ -77,11 +78,25 @@ func newInstanceRow(i *engine.Instance) instanceRow {
 		r.ActiveKey = &shard
 	default: // nothing looks for what is final
 	}
-	if i.FireAt != 0 {
-		r.FireKey = binary.BigEndian.AppendUint64(r.FireKey, uint64(i.FireAt))
-		r.FireKey = binary.BigEndian.AppendUint64(r.FireKey, uint64(i.Job))
-	}
+	r.FireKey, r.KeyHash = fireKey(i.FireAt, i.Job), keyHash(i.Job, i.Key)
 	return r
+}
+
+// fireKey is what makes a fire of a job or workflow unique; nil for what was called.
+func fireKey(at, of int64) []byte {
+	if at == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(at)), uint64(of))
+}
+
+// keyHash finds runs of a job or workflow by their business key; nil for those without.
+func keyHash(of int64, key string) *int64 {
+	if of == 0 || key == "" {
+		return nil
+	}
+	h := engine.KeyHash(of, key)
+	return &h
 }
 
 func (r *instanceRow) noun() engine.Instance {

@@ -20,6 +20,7 @@ type jobRow struct {
 	Version   int32  `bun:"version"`
 	Enabled   int16  `bun:"enabled"`
 	Spec      []byte `bun:"spec"`
+	Schedule  []byte `bun:"schedule"` // NULL: none
 	CreatedAt int64  `bun:"created_at"`
 	UpdatedAt int64  `bun:"updated_at"`
 }
@@ -32,6 +33,7 @@ type jobVersionRow struct {
 	Title     string `bun:"title"`
 	Enabled   int16  `bun:"enabled"`
 	Spec      []byte `bun:"spec"`
+	Schedule  []byte `bun:"schedule"`
 	UpdatedAt int64  `bun:"updated_at"`
 }
 
@@ -40,14 +42,19 @@ func newJobRow(j *engine.Job) (*jobRow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spec of job %s: %w: %w", j.Name, engine.ErrInvalid, err)
 	}
+	schedule, err := encodeSchedule(&j.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", j.Name, err)
+	}
 	var d door
 	d.name("job", j.Name)
 	d.text("title", j.Title, engine.MaxTitle)
 	d.bytes("params", j.Spec.Params, engine.MaxParams)
 	d.text("spec", string(spec), maxSpec)
 	d.hold(j.App > 0, "job %s has no app", j.Name)
+	d.schedule(schedule, int64(j.Spec.MaxRunning))
 	return &jobRow{
-		ID: j.ID, App: j.App, Name: j.Name, Title: j.Title, Version: j.Version, Enabled: bit(j.Enabled), Spec: spec,
+		ID: j.ID, App: j.App, Name: j.Name, Title: j.Title, Version: j.Version, Enabled: bit(j.Enabled), Spec: spec, Schedule: schedule,
 		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
 	}, d.err()
 }
@@ -60,11 +67,14 @@ func (r *jobRow) noun() (*engine.Job, error) {
 	if err := json.Unmarshal(r.Spec, &j.Spec); err != nil {
 		return nil, fmt.Errorf("stored spec of job %d: %w: %w", r.ID, engine.ErrInvalid, err)
 	}
+	if err := decodeSchedule(r.Schedule, &j.Schedule); err != nil {
+		return nil, fmt.Errorf("stored schedule of job %d: %w", r.ID, err)
+	}
 	return j, nil
 }
 
-// SaveJob inserts (Version 0) or updates a job; an update whose Version is not the stored
-// one is ErrConflict. It returns the new version.
+// SaveJob inserts (Version 0) or updates a job, and its schedule with it; an update whose
+// Version is not the stored one is ErrConflict. It returns the new version.
 func (db *DB) SaveJob(ctx context.Context, j engine.Job) (*engine.Job, error) {
 	row, err := newJobRow(&j)
 	if err != nil {
@@ -73,16 +83,22 @@ func (db *DB) SaveJob(ctx context.Context, j engine.Job) (*engine.Job, error) {
 	given := *row
 	err = db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		*row = given
-		if err := saveVersioned(ctx, tx, row, &row.ID, &row.Version, "title", "enabled", "spec", "updated_at", "name"); err != nil {
+		if err := saveVersioned(ctx, tx, row, &row.ID, &row.Version, "title", "enabled", "spec", "schedule", "updated_at", "name"); err != nil {
 			return err
 		}
 		// What the update does not change is read back, so that the caller gets the row.
 		if err := tx.NewSelect().Model(row).Column("app_id", "created_at").WherePK().Scan(ctx); err != nil {
 			return err
 		}
-		version := jobVersionRow{Job: row.ID, Version: row.Version, Title: row.Title, Enabled: row.Enabled, Spec: row.Spec, UpdatedAt: row.UpdatedAt}
-		_, err := tx.NewInsert().Model(&version).Returning("NULL").Exec(ctx)
-		return err
+		version := jobVersionRow{Job: row.ID, Version: row.Version, Title: row.Title, Enabled: row.Enabled, Spec: row.Spec, Schedule: row.Schedule, UpdatedAt: row.UpdatedAt}
+		if _, err := tx.NewInsert().Model(&version).Returning("NULL").Exec(ctx); err != nil {
+			return err
+		}
+		saved, err := row.noun()
+		if err != nil {
+			return err
+		}
+		return db.saveSchedule(ctx, tx, freshSchedule(scheduleOfJob(saved), row.Schedule))
 	})
 	if err != nil {
 		return nil, db.wrap(err, "save job %s", j.Name)
@@ -136,7 +152,7 @@ func (db *DB) JobByName(ctx context.Context, app int64, name string) (*engine.Jo
 // JobVersion returns the job as it was saved at that version.
 func (db *DB) JobVersion(ctx context.Context, id int64, version int32) (*engine.Job, error) {
 	var row jobRow
-	err := db.read.NewRaw("SELECT j.id, j.app_id, j.name, v.title, v.version, v.enabled, v.spec, j.created_at, v.updated_at "+
+	err := db.read.NewRaw("SELECT j.id, j.app_id, j.name, v.title, v.version, v.enabled, v.spec, v.schedule, j.created_at, v.updated_at "+
 		"FROM job_versions v JOIN jobs j ON j.id = v.job_id WHERE v.job_id = ? AND v.version = ?", id, version).Scan(ctx, &row)
 	if err != nil {
 		return nil, db.wrap(err, "version %d of job %d", version, id)

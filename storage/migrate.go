@@ -13,12 +13,13 @@ import (
 	"github.com/fanjet/fanjet/engine"
 )
 
-// migration brings the schema from one version to the next. Its statements can all be run
-// again: MySQL commits each by itself, so a crash may leave any part of them done.
+// migration brings the schema from one version to the next. All of it can be run again: MySQL commits each by itself, so a crash may leave any part of them done.
 type migration struct {
 	version int
 	name    string
 	up      func(d *dialect) []string
+	// fill writes the rows that no statement can, after them; nil for none.
+	fill func(ctx context.Context, tx bun.Tx) error
 }
 
 var migrations = []migration{
@@ -34,6 +35,7 @@ var migrations = []migration{
 		return out
 	}},
 	{version: 2, name: "nested workflows, waits, signals and lists", up: migrateToV2},
+	{version: 3, name: "schedules, ledger, permits and calendars", up: migrateToV3, fill: fillV3},
 }
 
 const migrationsTable = `CREATE TABLE IF NOT EXISTS migrations (
@@ -98,6 +100,11 @@ func (db *DB) runMigrations(ctx context.Context, all []migration) error {
 			for _, text := range m.up(&db.dialect) {
 				if _, err := tx.Tx.ExecContext(ctx, text); err != nil {
 					return fmt.Errorf("%w in: %s", err, text)
+				}
+			}
+			if m.fill != nil {
+				if err := m.fill(ctx, tx); err != nil {
+					return err
 				}
 			}
 			now, err := db.now(ctx, tx)

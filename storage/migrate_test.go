@@ -59,12 +59,17 @@ func TestMigrationIsRepeatableFromAnyStatement(t *testing.T) {
 		db, err := Open(t.Context(), cfg)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, db.Close()) }()
-		all := append(migrations[0].up(&db.dialect), migrations[1].up(&db.dialect)...)
+		var all []string
+		tables := []ddlTable{{name: "migrations"}}
+		for _, m := range migrations {
+			all = append(all, m.up(&db.dialect)...)
+		}
+		tables = append(append(append(tables, schemaV1...), schemaV2...), schemaV3...)
 		for _, k := range []int{0, 1, 2, len(all) / 4, len(all) / 2, len(all) - 20, len(all) - 5, len(all)} {
 			if db.singleRows && k > len(migrations[0].up(&db.dialect)) {
 				continue // SQLite does a migration as a whole, or not at all
 			}
-			for _, table := range append(append([]ddlTable{{name: "migrations"}}, schemaV1...), schemaV2...) {
+			for _, table := range tables {
 				_, err := db.write.ExecContext(t.Context(), "DROP TABLE IF EXISTS "+table.name)
 				require.NoError(t, err)
 			}

@@ -23,23 +23,43 @@ var schemaV2 = []ddlTable{
 }
 
 var columnsV2 = []ddlColumn{
-	{"instances", "items", "{blob}"},
-	{"nodes", "child_id", "bigint NOT NULL DEFAULT 0"},
-	{"nodes", "due_at", "bigint NOT NULL DEFAULT 0"},
-	{"workflow_instances", "parent_id", "bigint NOT NULL DEFAULT 0"},
-	{"workflow_instances", "parent_node", "varchar(128) NOT NULL DEFAULT ''"},
-	{"workflow_instances", "depth", "integer NOT NULL DEFAULT 0"},
+	{table: "instances", name: "items", kind: "{blob}"},
+	{table: "nodes", name: "child_id", kind: "bigint NOT NULL DEFAULT 0"},
+	{table: "nodes", name: "due_at", kind: "bigint NOT NULL DEFAULT 0"},
+	{table: "workflow_instances", name: "parent_id", kind: "bigint NOT NULL DEFAULT 0"},
+	{table: "workflow_instances", name: "parent_node", kind: "varchar(128) NOT NULL DEFAULT ''"},
+	{table: "workflow_instances", name: "depth", kind: "integer NOT NULL DEFAULT 0"},
 }
 
 // ddlColumn is a column that a migration adds.
-type ddlColumn struct{ table, name, kind string }
+type ddlColumn struct {
+	table, name, kind string
+	check             string // what holds in each row
+	key, unique       bool   // an index on it, for the rows where it is not NULL
+}
 
 // statements add the column. MySQL commits each by itself and knows no IF NOT EXISTS here,
-// so it is asked first; on SQLite a migration is done as a whole.
+// so it is asked first, and one statement does all; on SQLite a migration is done as a whole.
 func (c ddlColumn) statements(d *dialect) []string {
 	add := d.ddl.Replace(fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s", c.table, c.name, c.kind))
+	unique := ""
+	if c.unique {
+		unique = "UNIQUE "
+	}
 	if d.singleRows {
-		return []string{add}
+		if c.check != "" {
+			add += " CHECK (" + c.check + ")"
+		}
+		if !c.key {
+			return []string{add}
+		}
+		return []string{add, fmt.Sprintf("CREATE %sINDEX IF NOT EXISTS %s_%s ON %s (%s) WHERE %s IS NOT NULL", unique, c.table, c.name, c.table, c.name, c.name)}
+	}
+	if c.check != "" {
+		add += fmt.Sprintf(", ADD CONSTRAINT %s_%s_holds CHECK (%s)", c.table, c.name, c.check)
+	}
+	if c.key {
+		add += fmt.Sprintf(", ADD %sKEY %s_%s (%s)", unique, c.table, c.name, c.name)
 	}
 	return []string{
 		fmt.Sprintf("SET @add_column = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() "+

@@ -110,6 +110,11 @@ type writer struct {
 	tx    bun.Tx
 	stmts map[string]*sql.Stmt // SQLite: those of this transaction
 	args  []any
+	books []*book // what became of firings, if all of it is stored
+}
+
+func (db *DB) writer(tx bun.Tx) *writer {
+	return &writer{db: db, tx: tx, stmts: map[string]*sql.Stmt{}}
 }
 
 // exec runs a statement whose text is prepared on SQLite and formatted by bun on MySQL.

@@ -9,12 +9,15 @@ import (
 )
 
 const (
-	maxWorker = 255      // of a worker's name in a row: any worker's, and words about it
-	maxLane   = 16       // of a lane's name
-	maxDead   = 64 << 10 // of the payload of a dead letter
-	maxSpec   = 1 << 20  // of a job's spec as JSON
-	maxTags   = 1 << 20  // of a worker's pools, labels or processors as JSON
-	maxState  = 6 << 20  // of a map run; as text of a statement it is twice that, within minPacket
+	maxWorker   = 255      // of a worker's name in a row: any worker's, and words about it
+	maxLane     = 16       // of a lane's name
+	maxDead     = 64 << 10 // of the payload of a dead letter
+	maxSpec     = 1 << 20  // of a job's spec as JSON
+	maxSchedule = 64 << 10 // of a schedule as JSON
+	maxCalendar = 1 << 20  // of a calendar as JSON
+	maxReason   = 16       // of why a fire did not run
+	maxTags     = 1 << 20  // of a worker's pools, labels or processors as JSON
+	maxState    = 6 << 20  // of a map run; as text of a statement it is twice that, within minPacket
 )
 
 // door collects what the checks of one row refuse.

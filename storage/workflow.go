@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/uptrace/bun"
 
@@ -18,36 +19,47 @@ type workflowRow struct {
 	Version    int32  `bun:"version"`
 	Enabled    int16  `bun:"enabled"`
 	Definition []byte `bun:"definition"`
+	Schedule   []byte `bun:"schedule"` // NULL: none
+	MaxRunning int32  `bun:"max_running"`
 	CreatedAt  int64  `bun:"created_at"`
 	UpdatedAt  int64  `bun:"updated_at"`
 }
 
-func (r *workflowRow) noun() engine.WorkflowDef {
-	return engine.WorkflowDef{
+func (r *workflowRow) noun() (*engine.WorkflowDef, error) {
+	w := &engine.WorkflowDef{
 		ID: r.ID, App: r.App, Name: r.Name, Title: r.Title, Version: r.Version, Enabled: r.Enabled == 1, Definition: r.Definition,
-		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		MaxRunning: r.MaxRunning, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	}
+	if err := decodeSchedule(r.Schedule, &w.Schedule); err != nil {
+		return nil, fmt.Errorf("stored schedule of workflow %d: %w", r.ID, err)
+	}
+	return w, nil
 }
 
-// SaveWorkflow inserts (Version 0) or updates a workflow; an update whose Version is not
-// the stored one is ErrConflict. It returns the new version.
+// SaveWorkflow inserts (Version 0) or updates a workflow, and its schedule with it; an
+// update whose Version is not the stored one is ErrConflict. It returns the new version.
 func (db *DB) SaveWorkflow(ctx context.Context, w engine.WorkflowDef) (*engine.WorkflowDef, error) {
+	schedule, err := encodeSchedule(&w.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("workflow %s: %w", w.Name, err)
+	}
 	var d door
 	d.name("workflow", w.Name)
 	d.text("title", w.Title, engine.MaxTitle)
 	d.text("definition", string(w.Definition), engine.MaxDefinition)
 	d.hold(w.App > 0, "workflow %s has no app", w.Name)
+	d.schedule(schedule, int64(w.MaxRunning))
 	if err := d.err(); err != nil {
 		return nil, err
 	}
 	row := workflowRow{
 		ID: w.ID, App: w.App, Name: w.Name, Title: w.Title, Version: w.Version, Enabled: bit(w.Enabled),
-		CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Definition: []byte{},
+		CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Definition: []byte{}, Schedule: schedule, MaxRunning: w.MaxRunning,
 	}
 	given := row
-	err := db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		row = given
-		if err := saveVersioned(ctx, tx, &row, &row.ID, &row.Version, "title", "enabled", "updated_at", "name"); err != nil {
+		if err := saveVersioned(ctx, tx, &row, &row.ID, &row.Version, "title", "enabled", "schedule", "max_running", "updated_at", "name"); err != nil {
 			return err
 		}
 		if err := tx.NewSelect().Model(&row).Column("app_id", "created_at").WherePK().Scan(ctx); err != nil {
@@ -59,15 +71,21 @@ func (db *DB) SaveWorkflow(ctx context.Context, w engine.WorkflowDef) (*engine.W
 		if _, err := tx.Tx.ExecContext(ctx, "UPDATE workflows SET definition = ? WHERE id = ?", w.Definition, row.ID); err != nil {
 			return err
 		}
-		_, err := tx.Tx.ExecContext(ctx, "INSERT INTO workflow_versions (workflow_id, version, title, enabled, definition, updated_at) VALUES (?, ?, ?, ?, ?, ?)",
-			row.ID, row.Version, row.Title, row.Enabled, w.Definition, row.UpdatedAt)
-		return err
+		_, err := tx.Tx.ExecContext(ctx, "INSERT INTO workflow_versions (workflow_id, version, title, enabled, definition, schedule, max_running, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			row.ID, row.Version, row.Title, row.Enabled, w.Definition, row.Schedule, row.MaxRunning, row.UpdatedAt)
+		if err != nil {
+			return err
+		}
+		saved, err := row.noun()
+		if err != nil {
+			return err
+		}
+		return db.saveSchedule(ctx, tx, freshSchedule(scheduleOfWorkflow(saved), row.Schedule))
 	})
 	if err != nil {
 		return nil, db.wrap(err, "save workflow %s", w.Name)
 	}
-	n := row.noun()
-	return &n, nil
+	return row.noun()
 }
 
 func (db *DB) workflow(ctx context.Context, where string, args ...any) (*engine.WorkflowDef, error) {
@@ -75,8 +93,7 @@ func (db *DB) workflow(ctx context.Context, where string, args ...any) (*engine.
 	if err := db.read.NewSelect().Model(&row).Where(where, args...).Scan(ctx); err != nil {
 		return nil, db.wrap(err, "workflow %v", args[len(args)-1])
 	}
-	n := row.noun()
-	return &n, nil
+	return row.noun()
 }
 
 // Workflow returns the workflow with the id.
@@ -92,13 +109,12 @@ func (db *DB) WorkflowByName(ctx context.Context, app int64, name string) (*engi
 // WorkflowVersion returns the workflow as it was saved at that version.
 func (db *DB) WorkflowVersion(ctx context.Context, id int64, version int32) (*engine.WorkflowDef, error) {
 	var row workflowRow
-	err := db.read.NewRaw("SELECT w.id, w.app_id, w.name, v.title, v.version, v.enabled, v.definition, w.created_at, v.updated_at "+
+	err := db.read.NewRaw("SELECT w.id, w.app_id, w.name, v.title, v.version, v.enabled, v.definition, v.schedule, v.max_running, w.created_at, v.updated_at "+
 		"FROM workflow_versions v JOIN workflows w ON w.id = v.workflow_id WHERE v.workflow_id = ? AND v.version = ?", id, version).Scan(ctx, &row)
 	if err != nil {
 		return nil, db.wrap(err, "version %d of workflow %d", version, id)
 	}
-	n := row.noun()
-	return &n, nil
+	return row.noun()
 }
 
 // Workflows lists the app's workflows by name, after the given one.
@@ -108,5 +124,13 @@ func (db *DB) Workflows(ctx context.Context, app int64, afterName string, limit 
 	if err != nil {
 		return nil, db.wrap(err, "list workflows of app %d", app)
 	}
-	return nouns(rows, (*workflowRow).noun), nil
+	out := make([]engine.WorkflowDef, 0, len(rows))
+	for i := range rows {
+		w, err := rows[i].noun()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *w)
+	}
+	return out, nil
 }

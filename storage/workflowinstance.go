@@ -31,9 +31,12 @@ type workflowInstanceRow struct {
 	Depth      int32  `bun:"depth"`
 	WaitKey    *int64 `bun:"wait_key"`
 	ActiveKey  *int16 `bun:"active_key"`
+	FireAt     int64  `bun:"fire_at"`
+	FireKey    []byte `bun:"fire_key"`
+	KeyHash    *int64 `bun:"key_hash"`
 }
 
-var workflowInstanceFixed = []string{"app_id", "shard", "workflow_id", "version", "business_key", "params", "created_at", "parent_id", "parent_node", "depth"}
+var workflowInstanceFixed = []string{"app_id", "shard", "workflow_id", "version", "business_key", "params", "created_at", "parent_id", "parent_node", "depth", "fire_at", "fire_key", "key_hash"}
 
 func checkWorkflowInstance(d *door, w *engine.WorkflowInstance) {
 	d.text("key", w.Key, engine.MaxKey)
@@ -49,6 +52,7 @@ func newWorkflowInstanceRow(w *engine.WorkflowInstance) workflowInstanceRow {
 		Result: cutValue(w.Result, engine.MaxResult), Error: engine.CutText(w.Error, engine.MaxError),
 		DueAt: w.DueAt, CreatedAt: w.CreatedAt, StartedAt: w.StartedAt, FinishedAt: w.FinishedAt,
 		Parent: w.Parent, ParentNode: w.ParentNode, Depth: w.Depth,
+		FireAt: w.FireAt, FireKey: fireKey(w.FireAt, w.Workflow), KeyHash: keyHash(w.Workflow, w.Key),
 	}
 	if w.Status == engine.StatusWaiting {
 		due := w.DueAt
@@ -66,7 +70,7 @@ func (r *workflowInstanceRow) noun() engine.WorkflowInstance {
 		ID: r.ID, App: r.App, Shard: uint8(r.Shard), Workflow: r.Workflow, Version: r.Version, Status: engine.Status(r.Status),
 		Reason: engine.Reason(r.Reason), Attempt: r.Attempt, Key: r.Key, Params: r.Params, Context: r.Context, Result: r.Result,
 		Error: r.Error, DueAt: r.DueAt, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Parent: r.Parent, ParentNode: r.ParentNode, Depth: r.Depth,
+		Parent: r.Parent, ParentNode: r.ParentNode, Depth: r.Depth, FireAt: r.FireAt,
 	}
 }
 

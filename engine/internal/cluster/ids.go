@@ -1,22 +1,22 @@
 package cluster
 
-import "sync"
+import (
+	"sync"
 
-// An id is 41 bits of milliseconds since idEpoch, 10 bits of server number, 12 bits of
-// sequence: it grows with time, fits in a positive int64 and lasts to 2095.
+	"github.com/fanjet/fanjet/engine"
+)
+
+// The layout of an id is told at engine.IDTime.
 const (
-	idEpoch    = 1767225600000 // 2026-01-01T00:00:00Z
-	numberBits = 10
+	idEpoch    = engine.IDEpoch
+	msShift    = engine.IDTimeShift
 	seqBits    = 12
-	msShift    = numberBits + seqBits
+	numberBits = msShift - seqBits
 	maxSeq     = 1<<seqBits - 1
 
 	// MaxNumber is the highest server number an id can hold.
 	MaxNumber = 1<<numberBits - 1
 )
-
-// IDTime is the time in an id, epoch ms. It may be some seconds ahead of the clock.
-func IDTime(id int64) int64 { return id>>msShift + idEpoch }
 
 // idSpan is how many ms of ids every promise leaves, however far ids run ahead of the clock.
 const idSpan = 1000

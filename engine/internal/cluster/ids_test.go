@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fanjet/fanjet/engine"
 )
 
 const day = idEpoch + 300*24*3600*1000
@@ -27,8 +29,8 @@ func TestIDs_are_ordered_by_time_and_hold_the_number(t *testing.T) {
 		require.EqualValues(t, 1023, id>>seqBits&MaxNumber)
 		last = id
 	}
-	require.InDelta(t, day, IDTime(last), 100)
-	require.Equal(t, int64(day+2000), IDTime(g.next(day+2000)))
+	require.InDelta(t, day, engine.IDTime(last), 100)
+	require.Equal(t, int64(day+2000), engine.IDTime(g.next(day+2000)))
 	require.Greater(t, g.next(day-5000), last, "the clock went back, the ids do not")
 	require.Positive(t, int64(1)<<40<<msShift, "41 bits fit")
 }
