@@ -20,6 +20,7 @@ const maxAliased = 100_000
 // turns a value of one type into another. It collects problems and goes on.
 type decoder struct {
 	file     string
+	app      string // of documents that name none
 	node     string
 	problems Problems
 	aliases  int // open aliases around the current value
@@ -119,6 +120,7 @@ var (
 	typeChoice   = reflect.TypeFor[Choice]()
 	typeNeed     = reflect.TypeFor[Need]()
 	typeParam    = reflect.TypeFor[Param]()
+	typeDay      = reflect.TypeFor[CalendarDay]()
 	typeBudget   = reflect.TypeFor[Budget]()
 )
 
@@ -144,6 +146,15 @@ func (d *decoder) decodeHere(v reflect.Value, n, at *yaml.Node, name string) {
 	case typeParam:
 		v.Set(reflect.ValueOf(d.param(n, name)))
 		return
+	case typeDay:
+		if tagOf(n) == "!!str" {
+			v.Field(0).SetString(n.Value)
+			return
+		}
+		if n.Kind != yaml.MappingNode {
+			d.fail(at, "%s must be a date such as 2026-12-25, or {date:, until:, name:}, not %s", name, what(n))
+			return
+		}
 	case typeNeed:
 		if tagOf(n) == "!!str" {
 			v.Field(0).SetString(n.Value)

@@ -11,14 +11,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// document is a Definition as files have it, with edges beside needs.
-type document struct {
+// workflowDocument is a Definition as files have it, with edges beside needs.
+type workflowDocument struct {
 	Definition
 	Edges []edge `json:"edges"`
 	at    map[string]*yaml.Node
 }
 
-func (d *document) locate(at map[string]*yaml.Node) { d.at = at }
+func (d *workflowDocument) locate(at map[string]*yaml.Node) { d.at = at }
 
 // edge is an edge written at the top level of a document.
 type edge struct {
@@ -46,6 +46,8 @@ func (p *placed) locate(at map[string]*yaml.Node) { p.at = at }
 //	timeout                   such as 10m
 //	on_failure                fail (default), continue or skip
 //	context_limit             bytes
+//	max_running               how many runs may be under way; default any
+//	schedule                  when it fires by itself: the fields of Schedule
 //	nodes                     list of nodes
 //	edges                     list of {from:, to:, when:}, the same as needs
 //
@@ -66,22 +68,28 @@ func Parse(file string, data []byte) (*Definition, error) {
 		return nil, Problems{*p}
 	}
 	d := &decoder{file: file}
-	if root.Kind != yaml.MappingNode {
-		d.fail(root, "a workflow is a mapping that starts with \"kind: Workflow\", not %s", what(root))
-		return nil, d.problems.err()
-	}
-	var doc document
-	nodes := splitNodes(root)
-	d.mapping(reflect.ValueOf(&doc).Elem(), root, root, "the workflow")
-	def := &doc.Definition
-	def.marks = &marks{file: file, at: make(map[mark]position)}
-	d.header(&doc, root)
-	d.nodes(def, nodes, root)
-	d.edges(&doc)
+	def := d.workflow(root)
 	if err := d.problems.err(); err != nil {
 		return nil, err
 	}
 	return def, nil
+}
+
+// workflow reads a workflow; what it returns holds only if there are no problems.
+func (d *decoder) workflow(root *yaml.Node) *Definition {
+	if root.Kind != yaml.MappingNode {
+		d.fail(root, "a workflow is a mapping that starts with \"kind: Workflow\", not %s", what(root))
+		return nil
+	}
+	var doc workflowDocument
+	nodes := splitNodes(root)
+	d.mapping(reflect.ValueOf(&doc).Elem(), root, root, "the workflow")
+	def := &doc.Definition
+	def.marks = &marks{file: d.file, at: make(map[mark]position)}
+	d.header(&doc, root)
+	d.nodes(def, nodes, root)
+	d.edges(&doc)
+	return def
 }
 
 // splitNodes takes the list of nodes out of the tree: they are decoded one by one, so that
@@ -105,14 +113,17 @@ func or(n, fallback *yaml.Node) *yaml.Node {
 	return fallback
 }
 
-func (d *decoder) header(doc *document, root *yaml.Node) {
+func (d *decoder) header(doc *workflowDocument, root *yaml.Node) {
 	place := func(field string) *yaml.Node { return or(doc.at[field], root) }
 	if doc.Kind != KindWorkflow {
 		d.fail(place("kind"), "kind must be %s, it is %q", KindWorkflow, clip(doc.Kind))
 	}
 	d.name(place("name"), "name", doc.Name)
-	d.name(place("app"), "app", doc.App)
+	d.appName(place("app"), &doc.App)
 	d.title(place("title"), doc.Title)
+	if doc.MaxRunning < 0 {
+		d.fail(place("max_running"), "max_running must not be negative")
+	}
 	oneOf(d, place("on_failure"), "on_failure", doc.OnFailure, FailureFail, FailureContinue, FailureSkip)
 	if doc.ContextLimit < 0 || doc.ContextLimit > MaxContextLimit {
 		d.fail(place("context_limit"), "context_limit must be 1 to %d bytes", MaxContextLimit)
@@ -302,7 +313,7 @@ func markTemplates(m *marks, i int, n *yaml.Node, path string, depth int) {
 }
 
 // edges adds the edges of the top level to the needs of their targets.
-func (d *decoder) edges(doc *document) {
+func (d *decoder) edges(doc *workflowDocument) {
 	if len(doc.Edges) == 0 || d.dead {
 		return
 	}

@@ -9,3 +9,9 @@ var schema []byte
 // every field, its type, and what the types of nodes have. Parse and Build check more. It is
 // made from the types of this package by "go test ./workflow -run Schema -update".
 func Schema() []byte { return append([]byte(nil), schema...) }
+
+//go:embed documents.json
+var documentSchema []byte
+
+// DocumentSchema is the JSON Schema of a document of any kind that ParseAll reads.
+func DocumentSchema() []byte { return append([]byte(nil), documentSchema...) }

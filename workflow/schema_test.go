@@ -21,25 +21,48 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The schema is made from the types: their fields, and the comments on them.
+// The schemas are made from the types: their fields, and the comments on them.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	b := &schemaBuilder{t: t, defs: map[string]any{}, comments: fieldComments(t)}
-	root := b.object(reflect.TypeFor[document](), "kind", "name", "app", "nodes")
-	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root := b.object(reflect.TypeFor[workflowDocument](), "kind", "name", "app", "nodes")
 	root["title"] = "Fanjet workflow"
+	b.write("schema.json", root)
+}
+
+func TestSchema_Documents(t *testing.T) {
+	t.Parallel()
+	b := &schemaBuilder{t: t, defs: map[string]any{}, comments: fieldComments(t)}
+	b.defs[KindApp] = b.object(reflect.TypeFor[AppDefinition](), "kind", "name")
+	b.defs[KindCalendar] = b.object(reflect.TypeFor[CalendarDefinition](), "kind", "name", "app")
+	b.defs[KindJob] = b.object(reflect.TypeFor[JobDefinition](), "kind", "name", "app", "processor")
+	b.defs[KindWorkflow] = b.object(reflect.TypeFor[workflowDocument](), "kind", "name", "app", "nodes")
+	var rules []any
+	for _, kind := range documentKinds {
+		is := map[string]any{"properties": map[string]any{"kind": map[string]any{"const": kind}}, "required": []string{"kind"}}
+		rules = append(rules, map[string]any{"if": is, "then": map[string]any{"$ref": "#/$defs/" + kind}})
+	}
+	b.write("documents.json", map[string]any{
+		"title": "Fanjet document", "type": "object", "required": []string{"kind"},
+		"properties": map[string]any{"kind": map[string]any{"enum": documentKinds}}, "allOf": rules,
+	})
+}
+
+// write holds the committed file to the schema.
+func (b *schemaBuilder) write(name string, root map[string]any) {
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$defs"] = b.defs
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	require.NoError(t, enc.Encode(root))
+	require.NoError(b.t, enc.Encode(root))
 	if *update {
-		require.NoError(t, os.WriteFile("schema.json", out.Bytes(), 0o644))
+		require.NoError(b.t, os.WriteFile(name, out.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile("schema.json")
-	require.NoError(t, err)
-	require.Equal(t, string(want), out.String(), "run: go test ./workflow -run Schema -update")
+	want, err := os.ReadFile(name)
+	require.NoError(b.t, err)
+	require.Equal(b.t, string(want), out.String(), "run: go test ./workflow -run Schema -update")
 }
 
 type schemaBuilder struct {
@@ -118,6 +141,8 @@ func (b *schemaBuilder) schema(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"boolean", "string", "number"}}
 	case typeNeed:
 		return map[string]any{"anyOf": []any{map[string]any{"type": "string"}, b.object(t, "node")}}
+	case typeDay:
+		return map[string]any{"anyOf": []any{map[string]any{"type": "string"}, b.object(t, "date")}}
 	case typeParam: // a plain value is a default
 		return map[string]any{"anyOf": []any{b.object(t), map[string]any{"not": map[string]any{"type": "object"}}}}
 	case reflect.TypeFor[Node]():
@@ -151,6 +176,12 @@ func (b *schemaBuilder) schema(t reflect.Type) map[string]any {
 	}
 }
 
+// documentKind are the kinds of the types of documents.
+var documentKind = map[reflect.Type]string{
+	reflect.TypeFor[workflowDocument](): KindWorkflow, reflect.TypeFor[AppDefinition](): KindApp,
+	reflect.TypeFor[CalendarDefinition](): KindCalendar, reflect.TypeFor[JobDefinition](): KindJob,
+}
+
 func (b *schemaBuilder) object(t reflect.Type, required ...string) map[string]any {
 	properties := map[string]any{}
 	for name, index := range fieldsOf(t).index {
@@ -174,8 +205,9 @@ func (b *schemaBuilder) object(t reflect.Type, required ...string) map[string]an
 	for name, pattern := range map[string]string{"kind": "", "name": namePattern.String(), "app": namePattern.String(), "id": namePattern.String()} {
 		switch p, ok := properties[name].(map[string]any); {
 		case ok && name == "kind":
-			p["const"] = KindWorkflow
-		case ok:
+			p["const"] = documentKind[t]
+		case ok && (name != "name" || documentKind[t] != ""): // the name of a holiday is free
+
 			p["pattern"] = pattern
 		}
 	}

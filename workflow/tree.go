@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 	"unicode/utf8"
 
@@ -24,9 +25,18 @@ const (
 	maxMarks = 3 << 19
 )
 
-// readTree reads a document, YAML or JSON, into one kind of tree that knows the position
-// of everything.
+// readTree reads one document; see readTrees.
 func readTree(file string, data []byte) (*yaml.Node, *Problem) {
+	roots, p := readTrees(file, data, false)
+	if p != nil {
+		return nil, p
+	}
+	return roots[0], nil
+}
+
+// readTrees reads a document, YAML or JSON, or many of them, into one kind of tree that knows
+// the position of everything. There is at least one tree, or a problem.
+func readTrees(file string, data []byte, many bool) ([]*yaml.Node, *Problem) {
 	problem := func(line, column int, format string, args ...any) *Problem {
 		return &Problem{File: file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
 	}
@@ -50,21 +60,41 @@ func readTree(file string, data []byte) (*yaml.Node, *Problem) {
 		}
 	}
 	if marks > maxMarks {
-		return nil, problem(0, 0, "the document has too many values; split the workflow")
+		return nil, problem(0, 0, "the document has too many values; split it")
 	}
-	trimmed := bytes.TrimLeft(data, " \t\r\n")
-	if len(trimmed) > 0 && trimmed[0] == '{' && (strings.HasSuffix(strings.ToLower(file), ".json") || json.Valid(data)) {
-		return readJSON(file, data)
+	if looksLikeJSON(file, data, many) {
+		return readJSON(file, data, many)
 	}
-	return readYAML(data, problem)
+	return readYAML(data, many, problem)
 }
 
-func readYAML(data []byte, problem func(line, column int, format string, args ...any) *Problem) (root *yaml.Node, p *Problem) {
+// looksLikeJSON tells by the name of the file, or its text, that it is JSON.
+func looksLikeJSON(file string, data []byte, many bool) bool {
+	trimmed := bytes.TrimLeft(data, " \t\r\n")
+	if len(trimmed) == 0 || trimmed[0] != '{' && (!many || trimmed[0] != '[') {
+		return false
+	}
+	switch strings.ToLower(path.Ext(file)) {
+	case ".json", ".jsonl", ".ndjson":
+		return true
+	}
+	if !many {
+		return json.Valid(data)
+	}
+	for values := json.NewDecoder(bytes.NewReader(data)); ; {
+		var one json.RawMessage
+		if err := values.Decode(&one); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+func readYAML(data []byte, many bool, problem func(line, column int, format string, args ...any) *Problem) (roots []*yaml.Node, p *Problem) {
 	// The parser is a library that reads hostile input; its panic must be a refused
 	// document, not a dead server.
 	defer func() {
 		if r := recover(); r != nil {
-			root, p = nil, problem(0, 0, "the document cannot be read: %v", r)
+			roots, p = nil, problem(0, 0, "the document cannot be read: %v", r)
 		}
 	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithV4Defaults(),
@@ -72,31 +102,43 @@ func readYAML(data []byte, problem func(line, column int, format string, args ..
 	if err != nil {
 		return nil, problem(0, 0, "the document cannot be read: %v", err)
 	}
-	var doc yaml.Node
-	if err := loader.Load(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, problem(1, 1, "the document is empty; a workflow starts with \"kind: Workflow\"")
+	for n := 0; ; n++ {
+		var doc yaml.Node
+		err := loader.Load(&doc)
+		switch {
+		case errors.Is(err, io.EOF):
+			return roots, emptyProblem(roots, many, problem)
+		case err != nil:
+			return nil, yamlProblem(err, problem)
+		case n > 0 && !many:
+			if len(roots) == 0 {
+				return nil, emptyProblem(roots, many, problem)
+			}
+			return nil, problem(doc.Line, doc.Column, "there are several documents in one file; a file holds one workflow")
 		}
-		return nil, yamlProblem(err, problem)
-	}
-	var second yaml.Node
-	switch err := loader.Load(&second); {
-	case err == nil:
-		return nil, problem(second.Line, second.Column, "there are several documents in one file; a file holds one workflow")
-	case !errors.Is(err, io.EOF):
-		return nil, yamlProblem(err, problem)
-	}
-	root = &doc
-	if root.Kind == yaml.DocumentNode {
-		if len(root.Content) == 0 {
-			return nil, problem(1, 1, "the document is empty; a workflow starts with \"kind: Workflow\"")
+		root := &doc
+		if root.Kind == yaml.DocumentNode {
+			if len(root.Content) == 0 {
+				continue
+			}
+			root = root.Content[0]
 		}
-		root = root.Content[0]
+		// Nothing between two --- is no document.
+		if root.Kind != yaml.ScalarNode || root.ShortTag() != "!!null" {
+			roots = append(roots, root)
+		}
 	}
-	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		return nil, problem(1, 1, "the document is empty; a workflow starts with \"kind: Workflow\"")
+}
+
+// emptyProblem is nil if there is a document.
+func emptyProblem(roots []*yaml.Node, many bool, problem func(line, column int, format string, args ...any) *Problem) *Problem {
+	switch {
+	case len(roots) > 0:
+		return nil
+	case many:
+		return problem(1, 1, "the file is empty; a document starts with its kind, as in \"kind: Job\"")
 	}
-	return root, nil
+	return problem(1, 1, "the document is empty; a workflow starts with \"kind: Workflow\"")
 }
 
 func yamlProblem(err error, problem func(line, column int, format string, args ...any) *Problem) *Problem {
@@ -141,16 +183,22 @@ type jsonReader struct {
 	start, seen, column int
 }
 
-func readJSON(file string, data []byte) (*yaml.Node, *Problem) {
+func readJSON(file string, data []byte, many bool) ([]*yaml.Node, *Problem) {
 	r := &jsonReader{file: file, data: data, line: 1}
-	root, p := r.value(0)
-	if p != nil {
-		return nil, p
+	var roots []*yaml.Node
+	for {
+		root, p := r.value(0)
+		if p != nil {
+			return nil, p
+		}
+		roots = append(roots, root)
+		switch r.space(); {
+		case r.at >= len(r.data):
+			return roots, nil
+		case !many:
+			return nil, r.problem("there is more after the end of the JSON value; a file holds one workflow")
+		}
 	}
-	if r.space(); r.at < len(r.data) {
-		return nil, r.problem("there is more after the end of the JSON value; a file holds one workflow")
-	}
-	return root, nil
 }
 
 func (r *jsonReader) position() position {

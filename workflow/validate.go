@@ -154,6 +154,9 @@ func (s Spec) placement(fail failure) {
 	if s.MaxWorkers < 0 {
 		fail("max_workers", "must not be negative")
 	}
+	if s.MaxRunning < 0 {
+		fail("max_running", "must not be negative")
+	}
 	if s.Concurrency < 0 {
 		fail("concurrency", "must not be negative")
 	}
