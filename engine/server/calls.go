@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
@@ -31,6 +32,13 @@ func (s *Server) calls() map[string]func(context.Context, []byte) []byte {
 		api.CallSignal:       call(s.callSignal),
 		api.CallApprove:      call(s.callApprove),
 		api.CallWorkflow:     call(s.callWorkflow),
+
+		api.CallSaveCalendar: call(s.callSaveCalendar),
+		api.CallSchedule:     call(s.callSchedule),
+		api.CallLedger:       call(s.callLedger),
+		api.CallVerify:       call(s.callVerify),
+		api.CallBackfill:     call(s.callBackfill),
+		api.CallCancelKey:    call(s.callCancelKey),
 	}
 }
 
@@ -105,7 +113,7 @@ func (s *Server) callTrigger(ctx context.Context, q api.TriggerRequest) api.Star
 	ids := make([]string, n)
 	for i := range n {
 		wg.Add(1)
-		err := s.TriggerAsync(ctx, Trigger{App: q.App, Job: q.Job, Params: q.Params, Key: q.Key}, func(id int64, err error) {
+		err := s.TriggerAsync(ctx, Trigger{App: q.App, Job: q.Job, Params: q.Params, Key: q.Key, Delay: time.Duration(q.DelayMS) * time.Millisecond, Lane: workflow.Lane(q.Lane)}, func(id int64, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -140,7 +148,13 @@ func (s *Server) callSaveJob(ctx context.Context, q api.SaveJobRequest) api.Save
 	if err := json.Unmarshal(q.Spec, &spec); err != nil {
 		return api.SaveJobReply{Error: &api.Error{Code: "invalid", Message: "spec: " + err.Error()}}
 	}
-	job, err := s.SaveJob(ctx, q.App, q.Name, "", spec)
+	var when workflow.Schedule
+	if len(q.Schedule) > 0 {
+		if err := strictJSON(q.Schedule, &when); err != nil {
+			return api.SaveJobReply{Error: &api.Error{Code: "invalid", Message: "schedule: " + err.Error()}}
+		}
+	}
+	job, err := s.SaveJobDef(ctx, JobDef{App: q.App, Name: q.Name, Title: q.Title, Spec: spec, Schedule: when, Disabled: q.Disabled})
 	if err != nil {
 		return api.SaveJobReply{Error: apiError(err)}
 	}

@@ -57,6 +57,14 @@ func (s *Server) takeCommand(c engine.Command) {
 	if _, ok := s.taken.shards[c.ID]; ok || s.owner.Pending(c.Shard) == nil {
 		return
 	}
+	if c.Kind == engine.CommandReplace {
+		s.background(func(ctx context.Context) {
+			if err := s.replace(ctx, c); err == nil || errors.Is(err, engine.ErrNotFound) {
+				s.inbox.put(item{do: func(int64) { s.answered(c) }}, false)
+			} // else it is still there, and read again
+		})
+		return
+	}
 	if c.Kind == engine.CommandRetryWorkflow {
 		s.background(func(ctx context.Context) { s.retryWorkflow(ctx, c) })
 		return
@@ -78,7 +86,8 @@ func (s *Server) takeCommand(c engine.Command) {
 
 func workflowCommand(k engine.CommandKind) bool {
 	switch k {
-	case engine.CommandStopWorkflow, engine.CommandPauseWorkflow, engine.CommandResumeWorkflow, engine.CommandSignal, engine.CommandRetryWorkflow:
+	case engine.CommandStopWorkflow, engine.CommandPauseWorkflow, engine.CommandResumeWorkflow, engine.CommandSignal, engine.CommandRetryWorkflow,
+		engine.CommandReplace:
 		return true
 	default:
 		return false

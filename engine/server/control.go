@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,40 +33,68 @@ func (s *Server) EnsureApp(ctx context.Context, name string) (*engine.App, error
 	})
 }
 
-// SaveJob makes or updates a job of the app by its name. Saving what is there already makes
-// no new version.
+// JobDef is a job as it is to be saved.
+type JobDef struct {
+	App      string
+	Name     string
+	Title    string
+	Spec     workflow.Spec
+	Schedule workflow.Schedule // zero: it fires by call only
+	Disabled bool
+}
+
+// SaveJob makes or updates a job that fires by call only.
 func (s *Server) SaveJob(ctx context.Context, app, name, title string, spec workflow.Spec) (*engine.Job, error) {
-	if err := errors.Join(engine.CheckName("job", name), engine.CheckText("title", title, engine.MaxTitle)); err != nil {
+	return s.SaveJobDef(ctx, JobDef{App: app, Name: name, Title: title, Spec: spec})
+}
+
+// SaveJobDef makes or updates a job of the app by its name. Saving what is there already makes
+// no new version. A schedule that was changed begins anew; what is under way goes on as it was.
+func (s *Server) SaveJobDef(ctx context.Context, d JobDef) (*engine.Job, error) {
+	if err := errors.Join(engine.CheckName("job", d.Name), engine.CheckText("title", d.Title, engine.MaxTitle)); err != nil {
 		return nil, err
 	}
-	if err := spec.Validate(); err != nil {
-		return nil, fmt.Errorf("job %q: %w: %w", name, err, engine.ErrInvalid)
+	if err := d.Spec.Validate(); err != nil {
+		return nil, fmt.Errorf("job %q: %w: %w", d.Name, err, engine.ErrInvalid)
 	}
-	if err := s.checkParams(spec.Processor, spec.Params); err != nil {
-		return nil, fmt.Errorf("job %q: %w: %w", name, err, engine.ErrInvalid)
+	if err := s.checkParams(d.Spec.Processor, d.Spec.Params); err != nil {
+		return nil, fmt.Errorf("job %q: %w: %w", d.Name, err, engine.ErrInvalid)
 	}
-	a, err := s.EnsureApp(ctx, app)
+	a, err := s.EnsureApp(ctx, d.App)
 	if err != nil {
 		return nil, err
 	}
-	job := engine.Job{ID: s.cluster.NextID(), App: a.ID, Name: name, Title: title, Enabled: true, Spec: spec, CreatedAt: s.now(), UpdatedAt: s.now()}
-	old, err := s.cfg.Store.JobByName(ctx, a.ID, name)
-	switch {
-	case errors.Is(err, engine.ErrNotFound):
-	case err != nil:
-		return nil, fmt.Errorf("job %q: %w", name, err)
-	default:
-		if sameJSON(old.Spec, spec) && old.Title == title {
-			return old, nil
+	if err := s.checkSchedule(ctx, a, d.Schedule, d.Name); err != nil {
+		return nil, fmt.Errorf("job %q: %w", d.Name, err)
+	}
+	d.Spec.MaxRunning = maxRunning(d.Spec.MaxRunning, d.Schedule)
+	for try := 0; ; try++ {
+		job := engine.Job{
+			ID: s.cluster.NextID(), App: a.ID, Name: d.Name, Title: d.Title, Enabled: !d.Disabled, Spec: d.Spec, Schedule: d.Schedule,
+			CreatedAt: s.now(), UpdatedAt: s.now(),
 		}
-		job.ID, job.Version, job.CreatedAt = old.ID, old.Version, old.CreatedAt
+		old, err := s.cfg.Store.JobByName(ctx, a.ID, d.Name)
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+		case err != nil:
+			return nil, fmt.Errorf("job %q: %w", d.Name, err)
+		default:
+			if sameJSON(old.Spec, d.Spec) && sameJSON(old.Schedule, d.Schedule) && old.Title == d.Title && old.Enabled == job.Enabled {
+				return old, nil
+			}
+			job.ID, job.Version, job.CreatedAt = old.ID, old.Version, old.CreatedAt
+		}
+		saved, err := s.cfg.Store.SaveJob(ctx, job)
+		if errors.Is(err, engine.ErrConflict) && try < 10 {
+			continue // somebody else saved it meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("save job %q: %w", d.Name, err)
+		}
+		s.latest.drop(jobName{a.ID, d.Name})
+		s.scheduleSaved(engine.KindJob, saved.ID)
+		return saved, nil
 	}
-	saved, err := s.cfg.Store.SaveJob(ctx, job)
-	if err != nil {
-		return nil, fmt.Errorf("save job %q: %w", name, err)
-	}
-	s.latest.drop(jobName{a.ID, name})
-	return saved, nil
 }
 
 func sameJSON(a, b any) bool {
@@ -81,6 +110,7 @@ type Trigger struct {
 	Params json.RawMessage // nil: the job's
 	Key    string          // business key
 	Delay  time.Duration
+	Lane   workflow.Lane // default the job's
 }
 
 type jobName struct {
@@ -144,7 +174,7 @@ func (s *Server) TriggerAsync(ctx context.Context, t Trigger, done func(id int64
 	if !job.Enabled {
 		return fmt.Errorf("job %q is disabled: enable it first: %w", t.Job, engine.ErrConflict)
 	}
-	if err := errors.Join(checkJSON("params", t.Params), engine.CheckText("key", t.Key, engine.MaxKey)); err != nil {
+	if err := errors.Join(checkLane(t.Lane), checkJSON("params", t.Params), engine.CheckText("key", t.Key, engine.MaxKey)); err != nil {
 		return err
 	}
 	id := s.cluster.NextID()
@@ -154,7 +184,7 @@ func (s *Server) TriggerAsync(ctx context.Context, t Trigger, done func(id int64
 	now := s.now()
 	in := engine.Instance{
 		ID: id, App: app.ID, Shard: engine.ShardOf(job.ID), Job: job.ID, JobVersion: job.Version,
-		Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: lane(&job.Spec), Pool: pool(&job.Spec),
+		Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: cmp.Or(t.Lane, lane(&job.Spec)), Pool: pool(&job.Spec),
 		Key: t.Key, Params: t.Params, DueAt: now + max(t.Delay.Milliseconds(), 0), CreatedAt: now,
 	}
 	finish := func(err error) { done(id, err) }
@@ -184,6 +214,15 @@ func lane(s *workflow.Spec) workflow.Lane {
 		return workflow.LaneNormal
 	}
 	return s.Lane
+}
+
+func checkLane(l workflow.Lane) error {
+	switch l {
+	case "", workflow.LaneHigh, workflow.LaneNormal, workflow.LaneBulk:
+		return nil
+	default:
+		return fmt.Errorf("lane %q: it must be high, normal or bulk: %w", l, engine.ErrInvalid)
+	}
 }
 
 func pool(s *workflow.Spec) string {

@@ -67,7 +67,7 @@ type caches struct {
 
 func newCaches() caches {
 	return caches{
-		apps: newCache[int64, *engine.App](10_000), jobs: newCache[version, *engine.Job](10_000),
+		apps: newCache[int64, *engine.App](10_000), jobs: newCache[version, *engine.Job](50_000),
 		graphs: newCache[version, *workflow.Graph](256), instances: newCache[int64, version](100_000),
 	}
 }

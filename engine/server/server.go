@@ -16,6 +16,7 @@ import (
 	"github.com/fanjet/fanjet/engine/internal/cluster"
 	"github.com/fanjet/fanjet/engine/internal/commit"
 	"github.com/fanjet/fanjet/engine/internal/dispatch"
+	"github.com/fanjet/fanjet/engine/internal/fire"
 	"github.com/fanjet/fanjet/engine/internal/flow"
 	"github.com/fanjet/fanjet/engine/internal/track"
 )
@@ -47,9 +48,12 @@ type Server struct {
 	nudge       chan struct{}
 	byName      *cache[string, *engine.App]
 	latest      *cache[jobName, fresh]
+	schedules   *cache[compiledKey, compiledSchedule]
+	fire        *fire.Scheduler
 
 	owned   [engine.Shards]atomic.Bool
 	cursors [engine.Shards]atomic.Uint64 // committed
+	fences  [engine.Shards]atomic.Pointer[fire.Fence]
 	readGen atomic.Int64
 	stats   atomic.Pointer[track.Stats]
 
@@ -99,7 +103,7 @@ func New(c Config) (*Server, error) {
 		cfg: c, fleet: dispatch.NewFleet(3 * c.BeatEvery), caches: newCaches(), start: time.Now(), inbox: newInbox(),
 		publisher: make(chan later, 4096), loads: make(chan struct{}, 4), registers: make(chan struct{}, 16),
 		ready: make(chan struct{}), nodes: map[int64]nodeRef{}, strays: strays{}, aside: map[int64]bool{}, skewed: map[workerName]time.Time{}, nudge: make(chan struct{}, 1),
-		byName: newCache[string, *engine.App](10_000), latest: newCache[jobName, fresh](10_000), purgeEvery: 2000,
+		byName: newCache[string, *engine.App](10_000), latest: newCache[jobName, fresh](10_000), schedules: newCache[compiledKey, compiledSchedule](50_000), purgeEvery: 2000,
 	}
 	s.commit = commit.New(commit.Config{Log: c.Log, Probe: func(ctx context.Context) error {
 		_, err := c.Store.Now(ctx)
@@ -114,6 +118,7 @@ func New(c Config) (*Server, error) {
 	view := &fleetView{fleet: s.fleet, now: s.now, mono: s.mono, turns: map[string]int64{}}
 	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds(), MaxLost: c.MaxLost}, view, hooks{s})
 	s.flow = flow.New(sink{s})
+	s.fire = fire.New(fire.Config{Log: c.Log}, firing{s})
 	return s, nil
 }
 
@@ -157,6 +162,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	parts.Go(func() { s.loop(serving) })
 	parts.Go(func() { s.sweeping(serving) })
+	parts.Go(func() { s.fire.Run(serving) })
 	unsubscribe, err := s.listen()
 	if err == nil {
 		<-ctx.Done()

@@ -11,6 +11,7 @@ import (
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/internal/commit"
+	"github.com/fanjet/fanjet/engine/internal/fire"
 	"github.com/fanjet/fanjet/engine/internal/flow"
 	"github.com/fanjet/fanjet/engine/internal/track"
 )
@@ -48,6 +49,7 @@ func (s *Server) Lost(ctx context.Context, shard engine.Shard) {
 // drop forgets a shard's memory.
 func (s *Server) drop(shard uint8) {
 	s.owned[shard].Store(false)
+	s.fences[shard].Store(nil)
 	s.owner.Handle(s.now(), track.Lost{Shard: shard})
 	s.flow.Lost(shard)
 	s.taken.forget(shard)
@@ -141,6 +143,8 @@ func (s *Server) loadNow(ctx context.Context, shard engine.Shard, gen uint32) {
 		s.answerAsks(shard.Shard)
 		s.cursors[shard.Shard].Store(st.Shard.Cursor)
 		s.owned[shard.Shard].Store(true)
+		s.fences[shard.Shard].Store(&fire.Fence{Shard: shard.Shard, Owner: shard.Owner, Epoch: shard.Epoch, Gen: gen})
+		s.fire.Look()
 		s.lookForLeftovers()
 	}}, false)
 }

@@ -73,6 +73,9 @@ func (k sink) Ended(w engine.WorkflowInstance) {
 	s.news = append(s.news, func() {
 		s.watchers.tell(ev)
 		if w.Status.Terminal() {
+			if w.FireAt != 0 {
+				s.fire.LookAt(engine.KindWorkflow, w.Workflow)
+			}
 			s.waits.done(w.ID)
 		}
 	})

@@ -50,6 +50,9 @@ func (s *Server) StartWorkflow(ctx context.Context, st Start) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if !def.Enabled {
+		return 0, fmt.Errorf("workflow %q is disabled: enable it first: %w", def.Name, engine.ErrConflict)
+	}
 	now := s.now()
 	row := engine.WorkflowInstance{
 		ID: s.cluster.NextID(), App: app.ID, Shard: engine.ShardOf(def.ID), Workflow: def.ID, Version: def.Version,
@@ -95,6 +98,14 @@ func (s *Server) save(ctx context.Context, appName string, d *workflow.Definitio
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := s.checkSchedule(ctx, app, d.Schedule, ""); err != nil {
+		return nil, nil, fmt.Errorf("workflow %q: %w", d.Name, err)
+	}
+	if !d.Schedule.Zero() {
+		if _, err := d.BindParams(nil); err != nil {
+			return nil, nil, fmt.Errorf("workflow %q fires by itself, so each of its params needs a default: %w: %w", d.Name, err, engine.ErrInvalid)
+		}
+	}
 	if err := s.checkNesting(ctx, app, d, start); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +123,8 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		w := engine.WorkflowDef{ID: s.cluster.NextID(), App: app.ID, Name: d.Name, Title: d.Title, Enabled: true, Definition: doc, CreatedAt: s.now(), UpdatedAt: s.now()}
+		w := engine.WorkflowDef{ID: s.cluster.NextID(), App: app.ID, Name: d.Name, Title: d.Title, Enabled: true, Definition: doc,
+			Schedule: d.Schedule, MaxRunning: int32(maxRunning(d.MaxRunning, d.Schedule)), CreatedAt: s.now(), UpdatedAt: s.now()}
 		old, err := s.cfg.Store.WorkflowByName(ctx, app.ID, d.Name)
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
@@ -121,7 +133,7 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 		case bytes.Equal(old.Definition, doc):
 			return old, nil
 		default:
-			w.ID, w.Version, w.CreatedAt = old.ID, old.Version, old.CreatedAt
+			w.ID, w.Version, w.CreatedAt, w.Enabled = old.ID, old.Version, old.CreatedAt, old.Enabled
 		}
 		saved, err := s.cfg.Store.SaveWorkflow(ctx, w)
 		if errors.Is(err, engine.ErrConflict) && try < 10 {
@@ -130,6 +142,7 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 		if err != nil {
 			return nil, fmt.Errorf("save workflow %q: %w", d.Name, err)
 		}
+		s.scheduleSaved(engine.KindWorkflow, saved.ID)
 		return saved, nil
 	}
 }

@@ -42,6 +42,7 @@ func (s *Server) nudged(shard uint8) {
 	if !s.owned[shard].Load() {
 		return
 	}
+	s.fire.LookSoon()
 	s.lookSoon()
 }
 

@@ -160,6 +160,7 @@ func (w *waits) close() {
 
 func (s *Server) final(e track.Final) {
 	s.waits.done(e.Instance.ID)
+	s.rearmed(&e.Instance)
 }
 
 // lookAgain is how often a waiter looks at the row by itself: its owner may be another
