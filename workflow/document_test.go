@@ -173,7 +173,7 @@ func TestDocumentSchema_AgreesWithParseAll(t *testing.T) {
 	}
 	require.NoError(t, check("testdata/documents/every_kind.yaml"))
 	for file, want := range map[string]string{
-		"kinds": "/kind: is none of", "job": "has no processor", "calendar": "/off/1: is none of", "app": "/app: is not allowed", "workflow": "is not allowed",
+		"kinds": "/kind: is none of", "job": "has no processor", "calendar": "/include: is not allowed", "app": "/app: is not allowed", "workflow": "is not allowed",
 	} {
 		require.ErrorContains(t, check("testdata/broken_documents/"+file+".yaml"), want, file)
 	}
