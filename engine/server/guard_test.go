@@ -94,11 +94,11 @@ func TestNothingIsSaidWithoutTheLease(t *testing.T) {
 	t.Parallel()
 	s := &Server{inbox: newInbox(), cluster: cluster.New(cluster.Config{}, nil, nil)}
 	c := &broker.Chunk{ChunkKey: broker.ChunkKey{Instance: 7, Attempt: 1}, Shard: 3, Epoch: 2}
-	s.perform([]track.Effect{track.Publish{Chunk: c}, track.Direct{Worker: "w", Chunk: c}}, commit.Result{CommittedAt: time.Now()})
+	s.perform([]track.Effect{track.Publish{Chunk: c}, track.Direct{Worker: "w", Chunk: c, Ask: 9}}, commit.Result{CommittedAt: time.Now()})
 	got := s.inbox.take()
 	require.Len(t, got, 2)
 	require.Equal(t, track.Unpublished{Shard: 3, Key: c.ChunkKey, Err: errStale}, got[0].event)
-	require.Equal(t, track.Directed{Shard: 3, Key: c.ChunkKey, Worker: "w", Err: errStale}, got[1].event)
+	require.Equal(t, track.Directed{Shard: 3, Key: c.ChunkKey, Worker: "w", Ask: 9, Err: errStale}, got[1].event)
 }
 
 func TestReportsArePurgedAfterTheStreamWasLost(t *testing.T) {

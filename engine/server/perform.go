@@ -61,7 +61,7 @@ func (s *Server) perform(effects []track.Effect, r commit.Result) {
 			e.Reply(e.With)
 		case track.Direct:
 			if c := e.Chunk; !s.mayTell(c.Shard, c.Epoch, r.CommittedAt) {
-				s.inbox.put(item{event: track.Directed{Shard: c.Shard, Key: c.ChunkKey, Worker: e.Worker, Err: errStale}}, false)
+				s.inbox.put(item{event: track.Directed{Shard: c.Shard, Key: c.ChunkKey, Worker: e.Worker, Ask: e.Ask, Err: errStale}}, false)
 				continue
 			}
 			s.background(func(ctx context.Context) { s.fetchFor(ctx, e) })
@@ -147,7 +147,7 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 	switch e := e.(type) {
 	case track.Direct:
 		reply, err := b.SendDirected(ctx, e.Worker, e.Chunk)
-		answer(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Reply: reply, Err: err})
+		answer(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Ask: e.Ask, Reply: reply, Err: err})
 	case track.Fetch:
 		rows, err := s.cfg.Store.Waiting(ctx, e.Queue, e.Shards, e.Due, e.After, e.Limit)
 		answer(track.Fetched{Queue: e.Queue, Rows: s.resolveAll(ctx, rows), Due: e.Due, Limit: e.Limit, Err: err})
@@ -157,7 +157,7 @@ func (s *Server) fetchFor(ctx context.Context, e track.Effect) {
 		} // else the sweep looks
 	case track.ReadStage:
 		msgs, err := b.ReadStage(ctx, e.App, e.Set, e.Instance, e.Run, e.From, e.Max)
-		answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Messages: msgs, Err: err})
+		answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Ask: e.Ask, Messages: msgs, Err: err})
 	case track.Reread:
 		msg, err := b.ReadStaged(ctx, e.Set, e.App, e.Seq)
 		if errors.Is(err, broker.ErrNotFound) {
@@ -214,7 +214,7 @@ func (s *Server) poolsIn(app string) []string {
 // list finds out which chunks of the instances are in the task stream, and how far the
 // reports go after that.
 func (s *Server) list(ctx context.Context, e track.List) track.Listed {
-	out := track.Listed{App: e.App.ID, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
+	out := track.Listed{App: e.App.ID, Ask: e.Ask, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
 	s.published.wait(ctx)
 	b := s.cfg.Broker
 	// Streams that somebody removed are made again here, or nothing could be sent for ever.

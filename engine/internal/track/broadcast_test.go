@@ -18,7 +18,17 @@ func (r *rig) answers(c *broker.Chunk, worker string, reply broker.DirectedReply
 	if reply == 0 {
 		err = broker.ErrNoResponders
 	}
-	r.event(worker+" answers", track.Directed{Shard: rigShard, Key: c.ChunkKey, Worker: worker, Reply: reply, Err: err})
+	r.event(worker+" answers", track.Directed{Shard: rigShard, Key: c.ChunkKey, Worker: worker, Ask: r.lastAsk(c), Reply: reply, Err: err})
+}
+
+// lastAsk names the last directed send of the chunk.
+func (r *rig) lastAsk(c *broker.Chunk) (ask uint64) {
+	for _, e := range r.done {
+		if d, ok := e.(track.Direct); ok && d.Chunk.ChunkKey == c.ChunkKey {
+			ask = d.Ask
+		}
+	}
+	return ask
 }
 
 func (r *rig) share(n int64) *broker.Chunk { return r.sent(1, broker.PhaseShare, n) }

@@ -45,7 +45,9 @@ func (o *Owner) direct(in *inst, c *chunk, msg *broker.Chunk) {
 		}
 	}
 	msg.Directed = true
-	in.sh.effect(Direct{Worker: c.worker.Worker, Chunk: msg})
+	o.asks++
+	c.asked = o.asks
+	in.sh.effect(Direct{Worker: c.worker.Worker, Chunk: msg, Ask: c.asked})
 }
 
 // nobody: no live worker fits a chunk that is dispatched. It is offered again, until the
@@ -80,6 +82,15 @@ func (o *Owner) directed(e Directed) {
 		return
 	}
 	in.heard = o.now
+	switch {
+	case e.Ask == c.asked:
+		c.asked = 0
+	case e.Err != nil || e.Reply != broker.DirectedAccepted:
+		// It was asked once more since and may have said yes to that: only the newest no
+		// takes the chunk away.
+		o.stats.Stale++
+		return
+	}
 	switch {
 	case e.Err != nil:
 		o.at(&timer{at: o.now + awayPause, kind: timerDirect, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})

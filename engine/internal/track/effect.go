@@ -19,6 +19,7 @@ type (
 	Direct struct {
 		Worker string
 		Chunk  *broker.Chunk
+		Ask    uint64 // handed back as it is
 	}
 	// Order speaks to the workers of an app.
 	Order struct {
@@ -59,6 +60,7 @@ type (
 		Run      int32
 		From     uint64
 		Max      int
+		Ask      uint64 // handed back as it is
 	}
 	// Reread reads one stage message again; Restaged comes back.
 	Reread struct {
@@ -74,6 +76,7 @@ type (
 		Instances []int64
 		Runs      []int64 // those of them that have a map run: their chunks are listed one by one
 		Shards    []uint8
+		Ask       uint64 // handed back as it is
 	}
 	// Purge removes what is left of an instance in the broker, again until nothing is left.
 	Purge struct {

@@ -83,6 +83,7 @@ type (
 		Run      int32
 		From     uint64
 		Max      int
+		Ask      uint64 // of the ReadStage it answers
 		Messages []broker.Staged
 		Err      error
 	}
@@ -103,6 +104,7 @@ type (
 	// Listed answers List.
 	Listed struct {
 		App       int64
+		Ask       uint64 // of the List it answers
 		Instances []int64
 		// Present has the chunk numbers in the task stream of each instance that has any.
 		Present map[int64][]int64
@@ -115,6 +117,7 @@ type (
 		Shard  uint8
 		Key    broker.ChunkKey
 		Worker string
+		Ask    uint64 // of the Direct it answers
 		Reply  broker.DirectedReply
 		Err    error
 	}

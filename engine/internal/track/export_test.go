@@ -220,7 +220,7 @@ func (o *Owner) checkBroadcast(in *inst, alarms map[alarm]bool, wrong func(*inst
 			moving++
 		}
 	}
-	if moving == 0 && !in.listing {
+	if moving == 0 && in.listing == 0 {
 		wrong(in, "nothing of the broadcast is on its way")
 	}
 }

@@ -90,7 +90,7 @@ func TestUnreadableStage(t *testing.T) {
 	r.seq++
 	for _, e := range r.o.Take().After {
 		if e, ok := e.(track.ReadStage); ok {
-			r.event("", track.Staged{Instance: 1, Run: e.Run, From: e.From, Max: e.Max, Err: fmt.Errorf("stage message 5: %w", broker.ErrUndecodable)})
+			r.event("", track.Staged{Instance: 1, Run: e.Run, From: e.From, Max: e.Max, Ask: e.Ask, Err: fmt.Errorf("stage message 5: %w", broker.ErrUndecodable)})
 		}
 	}
 	require.Equal(t, "failed", r.status(1))

@@ -201,6 +201,8 @@ func (o *Owner) send(in *inst, c *chunk) {
 // dispatch puts the chunk into its lane, or directs it to a worker.
 func (o *Owner) dispatch(in *inst, c *chunk, msg *broker.Chunk) {
 	c.sentAt, c.unsent = o.now, false
+	o.cancel(c.pause)
+	c.pause = nil
 	if c.worker.Worker == "" && c.phase != phaseShare && !o.fleet.NeedsDirected(in.app.Name, in.spec) &&
 		len(c.exclude) == 0 && c.phase != phasePre && c.phase != phasePost {
 		in.sh.effect(Publish{Set: in.app.Set, Lane: string(in.q.key.lane), Pool: in.q.key.pool, Chunk: msg})

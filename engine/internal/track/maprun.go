@@ -46,7 +46,7 @@ type run struct {
 	reduceAt int64 // no further attempt of the reduce before it
 	buf      []broker.Staged
 	reading  bool
-	readFrom uint64 // of the page being read
+	readAsk  uint64 // of the page being read
 	more     bool   // the stage may hold unread messages
 	staged   int64
 	inflight int
@@ -313,8 +313,9 @@ func (o *Owner) readOn(r *run) {
 	if len(r.buf) > 0 {
 		from = r.buf[len(r.buf)-1].Seq + 1
 	}
-	r.reading, r.more, r.readFrom = true, false, max(from, 1)
-	o.after(ReadStage{App: r.in.app.Name, Set: r.in.app.Set, Instance: r.in.ID, Run: r.id, From: r.readFrom, Max: readPage})
+	o.asks++
+	r.reading, r.more, r.readAsk = true, false, o.asks
+	o.after(ReadStage{App: r.in.app.Name, Set: r.in.app.Set, Instance: r.in.ID, Run: r.id, From: max(from, 1), Max: readPage, Ask: o.asks})
 }
 
 // staged takes in a page of the stage.
@@ -324,8 +325,8 @@ func (o *Owner) staged(e Staged) {
 		return
 	}
 	r := in.run
-	if !r.reading || e.From != r.readFrom {
-		return // asked for by an earlier owner of the run
+	if !r.reading || e.Ask != r.readAsk {
+		return // asked for by an earlier owner of the run: the stage may hold more by now
 	}
 	r.reading = false
 	if e.Err != nil || len(e.Messages) >= e.Max {
@@ -335,6 +336,9 @@ func (o *Owner) staged(e Staged) {
 		if m.Seq >= r.seq && (len(r.buf) == 0 || m.Seq > r.buf[len(r.buf)-1].Seq) {
 			r.buf = append(r.buf, m)
 		}
+	}
+	if len(r.buf) > 0 && r.buf[0].Seq > r.seq {
+		r.seq, r.off = r.buf[0].Seq, 0 // what it stood in is gone
 	}
 	switch {
 	case errors.Is(e.Err, broker.ErrUndecodable) && len(r.buf) == 0:

@@ -82,6 +82,7 @@ type Owner struct {
 	loading map[int64]bool
 	newest  map[int64]asking // the newest Load of each: an older one may bring an older row
 	loads   uint64
+	asks    uint64 // Directs, Lists and ReadStages so far: an answer that names an older one is late
 	global  []Effect
 	lists   []Listed // wait for reports
 	now     int64
@@ -129,7 +130,7 @@ type inst struct {
 	heard      int64  // last report about it
 	listed     int64  // last recovery
 	relist     bool   // a message of it is known to be lost
-	listing    bool   // a listing is under way
+	listing    uint64 // the List under way; 0: none
 	checkpoint []byte // of the attempt before
 }
 
@@ -148,12 +149,14 @@ type chunk struct {
 	last     Target // who had it before it was taken away
 	since    int64  // when the holder got it
 	worker   Target // it is directed to; empty: the lane
+	asked    uint64 // its Direct that is not answered yet; 0: none
 	accepted bool   // the directed worker has said so
 	sentAt   int64
 	unsent   bool           // waits for its items to be read again
 	moved    map[int64]bool // numbers that travel in another chunk
 	spent    int64          // ns of work reported
 	timeout  *timer
+	pause    *timer   // after which it is sent again
 	exclude  []string // workers that refused it
 }
 

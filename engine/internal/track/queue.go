@@ -331,7 +331,8 @@ func (o *Owner) release(in *inst, c *chunk) {
 	}
 	delete(in.chunks, c.key.Chunk)
 	o.cancel(c.timeout)
-	c.timeout = nil
+	o.cancel(c.pause)
+	c.timeout, c.pause = nil, nil
 	if c.phase == phaseShare || c.phase == phasePre || c.phase == phasePost {
 		return
 	}

@@ -11,6 +11,10 @@ import (
 // silent for long: list the messages of the instances, take in the reports up to the last
 // one read after that, and send again what was sent, is not finished and was not listed.
 
+// listPatience is how long, in silences, the answer to a listing is waited for: longer than
+// a listing may take, so that a broker that lists slowly is not asked for ever.
+const listPatience = 3
+
 // recover begins it for the given instances.
 func (o *Owner) recover(ids []int64) {
 	lists := map[int64]*List{}
@@ -19,16 +23,17 @@ func (o *Owner) recover(ids []int64) {
 		if in == nil {
 			continue
 		}
-		if in.listing && o.now-in.listed < o.cfg.Silent {
+		if in.listing != 0 && o.now-in.listed < listPatience*o.cfg.Silent {
 			in.relist = true // once that one is answered
 			continue
 		}
-		in.listed, in.listing, in.relist = o.now, true, false
 		l := lists[in.app.ID]
 		if l == nil {
-			l = &List{App: in.app}
+			o.asks++
+			l = &List{App: in.app, Ask: o.asks}
 			lists[in.app.ID] = l
 		}
+		in.listed, in.listing, in.relist = o.now, l.Ask, false
 		l.Instances = append(l.Instances, id)
 		if in.run != nil {
 			l.Runs = append(l.Runs, id)
@@ -79,12 +84,13 @@ func (o *Owner) unpublished(e Unpublished) {
 	}
 }
 
-// listed sends again what is missing, once the reports are taken in.
+// listed sends again what is missing, once the reports are taken in. An answer to an earlier
+// question, of this owner or of the one before, says nothing of what was sent since.
 func (o *Owner) listed(e Listed) {
 	if e.Err != nil {
 		for _, id := range e.Instances {
-			if in := o.insts[id]; in != nil {
-				in.relist, in.listing = true, false
+			if in := o.insts[id]; in != nil && in.listing == e.Ask {
+				in.relist, in.listing = true, 0
 			}
 		}
 		return
@@ -96,8 +102,8 @@ func (o *Owner) listed(e Listed) {
 		}
 	}
 	for _, id := range e.Instances {
-		if in := o.insts[id]; in != nil {
-			in.listing = false
+		if in := o.insts[id]; in != nil && in.listing == e.Ask {
+			in.listing = 0
 			o.resend(in, e.Present[id])
 		}
 	}
@@ -119,11 +125,14 @@ func (o *Owner) resend(in *inst, present []int64) {
 		}
 		switch {
 		case c.unsent && in.run != nil && slices.Contains(in.run.rereads[c.seq], c):
+		case c.pause != nil && c.holder.Worker == "": // it is sent after its pause
 		case slices.Contains(present, id) || c.sentAt >= in.listed || o.holds(in, c):
 		case c.worker.Worker != "" && o.now < o.readyAt:
 			in.relist = true
 		case c.worker.Worker != "" && !c.accepted && o.fleet.Alive(in.app.Name, c.worker.Worker, c.worker.Incarnation):
-			o.sendAgain(in, c)
+			if c.asked == 0 { // else its answer is on the way
+				o.sendAgain(in, c)
+			}
 		case c.worker.Worker != "":
 			o.gone(in, c)
 		case o.now < o.readyAt && (in.Worker != "" || o.byRequest(in, c)):

@@ -285,9 +285,10 @@ func (o *Owner) nobodys(c *chunk) {
 	if c.holder.Worker != "" {
 		c.last = c.holder
 	}
-	c.holder, c.worker, c.accepted = Target{}, Target{}, false
+	c.holder, c.worker, c.accepted, c.asked = Target{}, Target{}, false, 0
 	o.cancel(c.timeout)
-	c.timeout = nil
+	o.cancel(c.pause)
+	c.timeout, c.pause = nil, nil
 }
 
 // again sends a chunk that is nobody's once more.
@@ -369,8 +370,9 @@ func (o *Owner) reduceFailed(in *inst, c *chunk, e broker.TaskError, permanent b
 	r.touch()
 }
 
-// resendLater sends a chunk again that nobody holds, after a pause.
+// resendLater sends a chunk again that nobody holds, after a pause. Whatever sends it before
+// ends the pause: it would be sent twice.
 func (o *Owner) resendLater(in *inst, c *chunk, ms int64) {
 	o.nobodys(c)
-	o.at(&timer{at: o.now + ms, kind: timerAgain, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})
+	c.pause = o.at(&timer{at: o.now + ms, kind: timerAgain, instance: in.ID, attempt: in.Attempt, chunk: c.key.Chunk})
 }

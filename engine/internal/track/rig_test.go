@@ -94,6 +94,7 @@ type rig struct {
 	cursor uint64
 	stage  map[int64][]broker.Staged
 	staged uint64
+	slow   bool           // what is read of the stage is left to the test to answer
 	done   []track.Effect // all of them, in order
 	fresh  []track.Effect // since the test looked last
 	log    strings.Builder
@@ -257,13 +258,16 @@ func (r *rig) perform(es []track.Effect) {
 			line("answer %d done %v", e.With.Verdict, e.With.Done)
 			e.Reply(e.With)
 		case track.ReadStage:
+			if r.slow {
+				continue
+			}
 			var out []broker.Staged
 			for _, s := range r.stage[e.Instance] {
 				if s.Run == e.Run && s.Seq >= e.From && len(out) < e.Max {
 					out = append(out, s)
 				}
 			}
-			r.o.Handle(r.now, track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Messages: out})
+			r.o.Handle(r.now, track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Ask: e.Ask, Messages: out})
 		case track.Reread:
 			ev := track.Restaged{Instance: e.Instance, Run: e.Run, Seq: e.Seq}
 			for _, s := range r.stage[e.Instance] {
@@ -419,7 +423,7 @@ func (r *rig) listed(present map[int64][]int64) {
 	for _, e := range r.fresh {
 		if l, ok := e.(track.List); ok {
 			r.fresh = nil
-			r.event("listed", track.Listed{App: l.App.ID, Instances: l.Instances, Present: present, After: map[uint8]uint64{rigShard: r.seq}})
+			r.event("listed", track.Listed{App: l.App.ID, Ask: l.Ask, Instances: l.Instances, Present: present, After: map[uint8]uint64{rigShard: r.seq}})
 			return
 		}
 	}

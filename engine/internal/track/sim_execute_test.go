@@ -28,8 +28,12 @@ func (w *world) execute(x *simWorker, r *simRun, t *broker.Task) {
 	boom := broker.TaskError{Kind: broker.ErrorFailed, Message: "as planned"}
 	switch {
 	case r.cut && r.c.Phase != broker.PhaseReduce:
-		// Somebody else has it, so that must not count. A new owner may not know yet.
+		// Somebody else has it, so that must not count. A new owner may not know yet; and if
+		// that other one may have passed for dead since, this one has it again.
 		r.cut = false
+		if r.cutBy.goneAt >= r.cutAt {
+			j.forgiven = true
+		}
 		x.fail(r, t, broker.TaskError{Kind: broker.ErrorPermanent, Message: cutOff}, -1, 0)
 	case j.kind == "poison":
 		w.harmed++

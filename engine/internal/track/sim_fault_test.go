@@ -128,10 +128,10 @@ func (w *world) overtaken(x *simWorker, r *simRun) {
 		return
 	}
 	delete(w.waits, r.c.ChunkKey)
-	granted := r.skip != nil
+	granted, at := r.skip != nil, w.now
 	w.after(w.between(0, 3*w.pace), func() {
 		if old := y.held[r.c.ChunkKey]; old != nil && y.nap.on && granted && x.held[r.c.ChunkKey] == r && w.chance(0.6) {
-			old.cut = true
+			old.cut, old.cutBy, old.cutAt = true, x, at
 			if j := w.work[r.c.Instance]; j.cutAt == 0 {
 				j.cutAt = w.now
 			}

@@ -518,7 +518,7 @@ func (s *simServer) perform(e track.Effect) {
 	case track.ReadStage:
 		s.later(w.between(0, 3), func() {
 			msgs, err := b.readStage(e.Instance, e.Run, e.From, e.Max)
-			answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Messages: msgs, Err: err})
+			answer(track.Staged{Instance: e.Instance, Run: e.Run, From: e.From, Max: e.Max, Ask: e.Ask, Messages: msgs, Err: err})
 		})
 	case track.Reread:
 		s.later(w.between(0, 3), func() {
@@ -577,7 +577,7 @@ func (s *simServer) direct(e track.Direct) {
 		w.about(e.Chunk.Instance, "%s directed %s to %s: %d %v", s.name, keyOf(e.Chunk.ChunkKey), e.Worker, r, err)
 		if s.life == life {
 			s.later(w.between(0, 3), func() {
-				s.handle(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Reply: r, Err: err})
+				s.handle(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Ask: e.Ask, Reply: r, Err: err})
 			})
 		}
 	}
@@ -617,7 +617,7 @@ func (s *simServer) direct(e track.Direct) {
 
 func (s *simServer) list(e track.List) track.Listed {
 	b := s.w.broker
-	out := track.Listed{App: e.App.ID, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
+	out := track.Listed{App: e.App.ID, Ask: e.Ask, Instances: e.Instances, Present: map[int64][]int64{}, After: map[uint8]uint64{}}
 	if !b.up {
 		out.Err = broker.ErrUnavailable
 		return out

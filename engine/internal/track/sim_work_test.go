@@ -350,7 +350,7 @@ func (w *world) checkEnd() {
 			w.fail("instance %d: %v", id, err)
 			return
 		}
-		j.forgiven = j.cutAt > 0 && w.tookOver(engine.ShardOf(j.in.Job), j.cutAt-3000)
+		j.forgiven = j.forgiven || j.cutAt > 0 && w.tookOver(engine.ShardOf(j.in.Job), j.cutAt-3000)
 		deaths := 0
 		for _, n := range j.died {
 			deaths = max(deaths, n)

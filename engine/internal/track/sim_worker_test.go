@@ -15,6 +15,7 @@ type simWorker struct {
 	life        int
 	nap         nap
 	bootedAt    int64
+	goneAt      int64               // when it last died, or was frozen so long that it may pass for dead
 	unheard     map[*simServer]bool // its last beat was lost
 	incarnation uint64
 	slots       int
@@ -54,6 +55,8 @@ type simRun struct {
 	emitting bool
 	lucky    bool // it was frozen until another had its chunk, and succeeds
 	cut      bool // it was frozen until another had its chunk, and fails of it
+	cutBy    *simWorker
+	cutAt    int64 // when the other got it
 }
 
 func newSimWorker(w *world, name string) *simWorker {
@@ -93,6 +96,7 @@ func (x *simWorker) kill() {
 	x.alive = false
 	x.life++
 	x.w.lost++
+	x.goneAt = x.w.now
 	for _, r := range x.held {
 		x.w.died(r)
 		x.w.excuse(r, "its worker died")
@@ -110,6 +114,7 @@ func (x *simWorker) freeze(ms int64) {
 	x.nap.begin(x.w, ms, nil)
 	if ms > beatMs { // it may pass for dead
 		x.w.lost++
+		x.goneAt = x.w.now
 		for _, r := range x.held {
 			x.w.died(r)
 			x.w.excuse(r, "its worker was frozen")

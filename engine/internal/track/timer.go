@@ -89,7 +89,11 @@ func (o *Owner) fire() {
 				o.runOver(in.run)
 			}
 		case timerAgain:
-			if c != nil && c.holder.Worker == "" && c.worker.Worker == "" {
+			if c == nil {
+				continue
+			}
+			c.pause = nil
+			if c.holder.Worker == "" && c.worker.Worker == "" {
 				o.again(in, c)
 			}
 		case timerShare:
