@@ -32,6 +32,13 @@ type Config struct {
 	MaxLost int32
 	// Checks look at params when they are saved, by the name of the processor; default none.
 	Checks map[string]Check
+	// KeepHistory is how long final instances and workflow instances are kept after they were
+	// made, with everything about them; default 30 days, negative for ever. Verifications reach
+	// as far back.
+	KeepHistory time.Duration
+	// KeepLedger is how long skipped fires and dead letters are kept; default 180 days, negative
+	// for ever.
+	KeepLedger time.Duration
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 }
@@ -46,6 +53,12 @@ func (c Config) withDefaults() Config {
 	def(&c.BeatEvery, 2*time.Second)
 	def(&c.Lease, 3*time.Second)
 	def(&c.Silent, 30*time.Second)
+	if c.KeepHistory == 0 {
+		c.KeepHistory = 30 * 24 * time.Hour
+	}
+	if c.KeepLedger == 0 {
+		c.KeepLedger = 180 * 24 * time.Hour
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
