@@ -51,11 +51,12 @@ type Server struct {
 	schedules   *cache[compiledKey, compiledSchedule]
 	fire        *fire.Scheduler
 
-	owned   [engine.Shards]atomic.Bool
-	cursors [engine.Shards]atomic.Uint64 // committed
-	fences  [engine.Shards]atomic.Pointer[fire.Fence]
-	readGen atomic.Int64
-	stats   atomic.Pointer[track.Stats]
+	owned    [engine.Shards]atomic.Bool
+	cursors  [engine.Shards]atomic.Uint64 // committed
+	fences   [engine.Shards]atomic.Pointer[fire.Fence]
+	readGen  atomic.Int64
+	stats    atomic.Pointer[track.Stats]
+	retained atomic.Int64 // rows deleted for their age
 
 	// Of the loop alone.
 	owner       *track.Owner
@@ -163,6 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.loop(serving) })
 	parts.Go(func() { s.sweeping(serving) })
 	parts.Go(func() { s.fire.Run(serving) })
+	parts.Go(func() { s.retaining(serving) })
 	unsubscribe, err := s.listen()
 	if err == nil {
 		<-ctx.Done()
@@ -287,6 +289,9 @@ type Stats struct {
 	Active int64
 	// Commits and Rows were stored.
 	Commits, Rows uint64
+	// Fired runs were made by schedules; Skipped fires did not run, with their reason in the
+	// ledger; Retained rows were deleted for their age.
+	Fired, Skipped, Retained int64
 }
 
 // Stats returns the counters, at most a second old.
@@ -295,10 +300,11 @@ func (s *Server) Stats() Stats {
 	if p := s.stats.Load(); p != nil {
 		t = *p
 	}
-	c := s.commit.Stats()
+	c, f := s.commit.Stats(), s.fire.Stats()
 	return Stats{
 		Stale: t.Stale, Repeated: t.Repeated, Refused: t.Refused, Late: t.Late, Republished: t.Republished,
 		DeadLetters: t.DeadLetters, Active: t.Active, Commits: c.Commits, Rows: c.Rows,
+		Fired: f.Fired, Skipped: f.Skipped, Retained: s.retained.Load(),
 	}
 }
 

@@ -50,7 +50,7 @@ type reign struct {
 
 // Verify recomputes which fires of a job or workflow should have come in [from, to] and
 // compares with the ledger. to is at most ten seconds ago; 0 is that. Calendars count as they
-// are now.
+// are now. from is at most as far back as history is kept.
 func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Verification, error) {
 	app, kind, id, err := s.find(ctx, d)
 	if err != nil {
@@ -59,6 +59,7 @@ func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Ver
 	if latest := s.now() - verifyRecent; to == 0 || to > latest {
 		to = latest
 	}
+	from = max(from, s.keptSince(s.now()))
 	v := &Verification{From: from, To: to}
 	if to < from {
 		return v, nil
