@@ -215,7 +215,8 @@ func (l *link) request(ctx context.Context, op, subject string, data []byte) (*n
 }
 
 // api calls JetStream; in is encoded as JSON unless nil, the answer decoded into out
-// unless nil.
+// unless nil. It waits 5 s at most, whatever ctx allows: while a cluster elects a leader,
+// nobody may answer at all, and the caller had better ask again.
 func (l *link) api(ctx context.Context, op, subject string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -224,11 +225,8 @@ func (l *link) api(ctx context.Context, op, subject string, in, out any) error {
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, requestWait)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	defer cancel()
 	m, err := l.nc.RequestWithContext(ctx, "$JS.API."+subject, body)
 	if err != nil {
 		return border(op, err)

@@ -20,6 +20,7 @@ type ReportHandler func(shard uint8, seq uint64, batch *ReportBatch, raw []byte,
 const (
 	reportBeat  = time.Second // of the broker, while there is nothing to read
 	reportQuiet = 3 * time.Second
+	createWait  = 2 * time.Second
 	retryFirst  = 20 * time.Millisecond
 	retryLast   = time.Second
 )
@@ -138,7 +139,11 @@ func (r *reportReader) session(ctx context.Context) error {
 		config["filter_subjects"] = r.filters
 	}
 	create := map[string]any{"stream_name": reportStream, "config": config, "action": ""}
-	if err := r.l.api(ctx, "read reports", "CONSUMER.CREATE."+reportStream+"."+name, create, nil); err != nil {
+	// While a cluster elects its leader nobody may answer at all.
+	try, cancel := context.WithTimeout(ctx, createWait)
+	err = r.l.api(try, "read reports", "CONSUMER.CREATE."+reportStream+"."+name, create, nil)
+	cancel()
+	if err != nil {
 		return err
 	}
 	defer r.drop(name)

@@ -16,10 +16,36 @@ import (
 // Connect opens both ends on the broker that c.URL names. Exercise closes them.
 type Connect func(t testing.TB, c broker.Config) (*broker.Broker, *broker.Client)
 
+// Open is Connect by the package's own functions.
+func Open(t testing.TB, c broker.Config) (*broker.Broker, *broker.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := broker.Connect(ctx, c)
+	require.NoError(t, err)
+	w, err := broker.Dial(ctx, c.Options)
+	require.NoError(t, err)
+	return b, w
+}
+
+// Site is where the broker of a test runs: a Server, or a Cluster.
+type Site interface {
+	// URL is where clients connect.
+	URL() string
+	// Replicas is what its streams have.
+	Replicas() int
+	// Kill cuts all connections and stops all of it; Restart does and brings it back.
+	Kill()
+	Restart()
+	// Broker and Client connect an end that is closed with the test.
+	Broker(t testing.TB, c broker.Config) *broker.Broker
+	Client(t testing.TB) *broker.Client
+}
+
 // Exercise is the suite for the two ends of package broker: every method against a real
-// server, and what must hold when the server goes away and comes back.
-func Exercise(t *testing.T, connect Connect) {
-	for name, f := range map[string]func(*testing.T, Connect){
+// site of its own that run starts, and what must hold when it goes away and comes back.
+func Exercise(t *testing.T, run func(testing.TB) Site, connect Connect) {
+	for name, f := range map[string]func(*testing.T, place){
 		"one chunk flows end to end":                         oneChunk,
 		"assets are made once, by many at once":              assetsOnce,
 		"shared sets keep their apps apart":                  sharedSets,
@@ -50,39 +76,45 @@ func Exercise(t *testing.T, connect Connect) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f(t, connect)
+			f(t, place{run, connect})
 		})
 	}
+}
+
+// place is how a test gets its site and both ends.
+type place struct {
+	run     func(testing.TB) Site
+	connect Connect
 }
 
 // ends are both ends on a broker of their own, with an app "shop".
 type ends struct {
 	*testing.T
-	s   *Server
+	s   Site
 	b   *broker.Broker
 	w   *broker.Client
 	ctx context.Context
 }
 
-func start(t *testing.T, connect Connect, c broker.Config) *ends {
+func start(t *testing.T, in place, c broker.Config) *ends {
 	t.Helper()
-	e := bare(t, connect, c)
+	e := bare(t, in, c)
 	e.ok(e.b.EnsureReports(e.ctx))
 	e.ok(e.b.EnsureApp(e.ctx, "shop", "", []string{"any"}))
 	return e
 }
 
 // bare is start without any stream.
-func bare(t *testing.T, connect Connect, c broker.Config) *ends {
+func bare(t *testing.T, in place, c broker.Config) *ends {
 	t.Helper()
-	e := &ends{T: t, s: Run(t)}
-	c.URL = e.s.URL()
+	e := &ends{T: t, s: in.run(t)}
+	c.URL, c.Replicas = e.s.URL(), e.s.Replicas()
 	if c.Logger == nil {
 		c.Logger = Quiet()
 	}
-	e.b, e.w = connect(t, c)
+	e.b, e.w = in.connect(t, c)
 	t.Cleanup(func() { e.w.Close(); e.b.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(e.s.Replicas())*time.Minute)
 	t.Cleanup(cancel)
 	e.ctx = ctx
 	return e
@@ -117,7 +149,7 @@ func wait[T any](e *ends, what string, ch <-chan T) T {
 // until polls for a state that no message tells of.
 func (e *ends) until(what string, f func() bool) {
 	e.Helper()
-	require.Eventually(e.T, f, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(e.T, f, time.Duration(e.s.Replicas())*20*time.Second, 5*time.Millisecond, what)
 }
 
 func chunkOf(app string, instance, chunk int64, items ...string) *broker.Chunk {
@@ -151,8 +183,8 @@ func (e *ends) puller(app, set string, expiry time.Duration) (*broker.Puller, co
 	return p, c
 }
 
-func oneChunk(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func oneChunk(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	reports := make(chan *broker.ReportBatch, 1)
 	stop, err := e.b.Reports(e.ctx, map[uint8]uint64{3: 0}, func(_ uint8, _ uint64, b *broker.ReportBatch, _ []byte, _ error) { reports <- b })
 	e.ok(err)
@@ -177,8 +209,8 @@ func oneChunk(t *testing.T, connect Connect) {
 	})
 }
 
-func assetsOnce(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func assetsOnce(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	other := e.s.Broker(t, broker.Config{})
 	var wg sync.WaitGroup
 	errs := make(chan error, 64)
@@ -218,43 +250,8 @@ func assetsOnce(t *testing.T, connect Connect) {
 	})
 }
 
-func sharedSets(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
-	for _, app := range []string{"shop", "bank"} {
-		e.ok(e.b.EnsureApp(e.ctx, app, "s2", []string{"any"}))
-	}
-	// Its own set beside the shared one, and an app that is called like a shared set.
-	e.ok(e.b.EnsureApp(e.ctx, "shop", "", []string{"any"}))
-	e.ok(e.b.EnsureApp(e.ctx, "s2", "", []string{"any"}))
-	for i, at := range []struct{ app, set string }{{"shop", "s2"}, {"bank", "s2"}, {"shop", ""}, {"s2", ""}} {
-		e.ok(e.publish(at.set, chunkOf(at.app, int64(100+i), 1, at.app)))
-		done := make(chan error, 1)
-		e.ok(e.w.Stage(at.app, at.set, &broker.StageBatch{Instance: 5, Run: 1, Items: [][]byte{[]byte(at.app)}}, func(_ uint64, err error) { done <- err }))
-		e.ok(wait(e, "the ack of a stage batch", done))
-	}
-	for i, at := range []struct{ app, set string }{{"shop", "s2"}, {"bank", "s2"}, {"shop", ""}, {"s2", ""}} {
-		n, err := e.b.TaskCounts(e.ctx, at.app, at.set)
-		e.ok(err)
-		require.Equal(t, map[int64]int{int64(100 + i): 1}, n)
-		staged, err := e.b.ReadStage(e.ctx, at.app, at.set, 5, 1, 0, 10)
-		e.ok(err)
-		require.Len(t, staged, 1)
-		require.Equal(t, at.app, string(staged[0].Items[0]))
-	}
-	_, err := e.b.ReadStaged(e.ctx, "s2", "bank", 1)
-	require.ErrorIs(t, err, broker.ErrNotFound, "the message is the other app's")
-	p, c := e.puller("bank", "s2", 200*time.Millisecond)
-	e.ok(p.Want(5))
-	require.Equal(t, "bank", wait(e, "the chunk", c.got).Chunk.App)
-	require.Equal(t, 4, wait(e, "the rest of the request", c.ended))
-	e.ok(e.b.PurgeRun(e.ctx, "shop", "s2", 5, 0))
-	left, _, _, err := e.b.RunCounts(e.ctx, "bank", "s2", 5)
-	e.ok(err)
-	require.Equal(t, uint64(1), left)
-}
-
-func registration(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func registration(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	beat := broker.Beat{App: "shop", Worker: "w1", Incarnation: 9, Pools: []string{"any"}}
 	short, cancel := context.WithTimeout(e.ctx, 200*time.Millisecond)
 	defer cancel()
@@ -288,8 +285,8 @@ func registration(t *testing.T, connect Connect) {
 	require.Error(t, err)
 }
 
-func coreMessages(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func coreMessages(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	beats := make(chan *broker.Beat, 1)
 	stopBeats, err := e.b.OnBeat(func(b *broker.Beat) { beats <- b })
 	e.ok(err)
@@ -358,8 +355,8 @@ func coreMessages(t *testing.T, connect Connect) {
 	require.Empty(t, beats)
 }
 
-func directed(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func directed(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	chunks := make(chan *broker.Chunk, 1)
 	stop, err := e.w.OnDirected("shop", "w1", func(c *broker.Chunk) broker.DirectedReply {
 		chunks <- c
@@ -384,8 +381,8 @@ func directed(t *testing.T, connect Connect) {
 	require.ErrorIs(t, err, broker.ErrNoResponders)
 }
 
-func nobody(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func nobody(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	_, err := e.w.Ask(e.ctx, &broker.AskRequest{Shard: 1})
 	require.ErrorIs(t, err, broker.ErrNoResponders)
 	_, err = e.b.SendDirected(e.ctx, "nobody", chunkOf("shop", 1, 1, "x"))
@@ -412,8 +409,8 @@ func nobody(t *testing.T, connect Connect) {
 	require.ErrorIs(t, err, broker.ErrNotFound)
 }
 
-func tooLarge(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func tooLarge(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	big := strings.Repeat("x", 9<<20)
 	require.ErrorIs(t, e.publish("", chunkOf("shop", 1, 1, big)), broker.ErrTooLarge)
 	_, err := e.w.PublishResult(e.ctx, "shop", "", &broker.ResultBatch{Instance: 1, Run: 1, Values: [][]byte{[]byte(big)}})
@@ -430,9 +427,9 @@ func tooLarge(t *testing.T, connect Connect) {
 }
 
 // noRoom fills each stream to its bound; afterwards it takes again what was purged.
-func noRoom(t *testing.T, connect Connect) {
+func noRoom(t *testing.T, in place) {
 	const room = 64 << 10
-	e := start(t, connect, broker.Config{TaskBytes: room, StageBytes: room, ResultBytes: room, ReportBytes: room})
+	e := start(t, in, broker.Config{TaskBytes: room, StageBytes: room, ResultBytes: room, ReportBytes: room})
 	body := []byte(strings.Repeat("x", 4<<10))
 	fill := func(what string, store func(i int) error) {
 		for i := range 64 {

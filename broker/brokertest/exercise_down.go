@@ -13,10 +13,10 @@ import (
 
 // down checks that every call fails at once while the broker is away, tells its outcome
 // once, and works again afterwards.
-func down(t *testing.T, connect Connect) {
+func down(t *testing.T, in place) {
 	downs, ups := make(chan bool, 8), make(chan bool, 8)
 	c := broker.Config{Options: broker.Options{OnDown: func() { downs <- true }, OnUp: func() { ups <- true }}}
-	e := start(t, connect, c)
+	e := start(t, in, c)
 	e.s.Kill()
 	wait(e, "one end is told", downs)
 	wait(e, "the other end is told", downs)
@@ -44,8 +44,8 @@ func down(t *testing.T, connect Connect) {
 
 // outcomesOverRestarts publishes as fast as it can while the broker goes away: each call
 // ends exactly once, and what was acked is there afterwards.
-func outcomesOverRestarts(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func outcomesOverRestarts(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	const most = 200_000
 	var chunks, staged endOnce
 	var mu sync.Mutex

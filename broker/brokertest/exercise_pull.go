@@ -11,8 +11,8 @@ import (
 )
 
 // wantsEnd: for each message wanted, one delivery or one ended.
-func wantsEnd(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func wantsEnd(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	p, c := e.puller("shop", "", 300*time.Millisecond)
 	for i := range 2 {
 		e.ok(e.publish("", chunkOf("shop", int64(i+1), 1, "x")))
@@ -36,8 +36,8 @@ func wantsEnd(t *testing.T, connect Connect) {
 	require.ErrorIs(t, p.Want(1), broker.ErrClosed)
 }
 
-func wantsWithoutDurable(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func wantsWithoutDurable(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	p, c := e.puller("shop", "", time.Minute)
 	e.ok(p.Want(3))
 	require.Equal(t, 3, wait(e, "the end of the wants", c.ended))
@@ -54,8 +54,8 @@ func wantsWithoutDurable(t *testing.T, connect Connect) {
 
 // wantsOverRestarts runs a worker with ten slots through restarts of the broker: if one
 // want were lost, a slot would starve; if all were, it would hang.
-func wantsOverRestarts(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{AckWait: time.Second})
+func wantsOverRestarts(t *testing.T, in place) {
+	e := start(t, in, broker.Config{AckWait: time.Second})
 	p, c := e.puller("shop", "", 500*time.Millisecond)
 	const slots, chunks = 10, 600
 	e.ok(p.Want(slots))
@@ -123,9 +123,9 @@ func wantsOverRestarts(t *testing.T, connect Connect) {
 	}
 }
 
-func redelivery(t *testing.T, connect Connect) {
+func redelivery(t *testing.T, in place) {
 	const ackWait = 300 * time.Millisecond
-	e := start(t, connect, broker.Config{AckWait: ackWait})
+	e := start(t, in, broker.Config{AckWait: ackWait})
 	p, c := e.puller("shop", "", 5*time.Second)
 	e.ok(p.Want(3))
 	e.ok(e.publish("", chunkOf("shop", 1, 1, "x")))
@@ -146,9 +146,9 @@ func redelivery(t *testing.T, connect Connect) {
 	e.ok(wait(e, "the chunk at once", c.got).Ack())
 }
 
-func inProgress(t *testing.T, connect Connect) {
+func inProgress(t *testing.T, in place) {
 	const ackWait = 500 * time.Millisecond
-	e := start(t, connect, broker.Config{AckWait: ackWait})
+	e := start(t, in, broker.Config{AckWait: ackWait})
 	p, c := e.puller("shop", "", 10*time.Second)
 	e.ok(p.Want(2))
 	e.ok(e.publish("", chunkOf("shop", 1, 1, "x")))
@@ -167,8 +167,8 @@ func inProgress(t *testing.T, connect Connect) {
 
 // manyWaiting: with the driver's default of 512 waiting requests, the others would starve
 // without an error.
-func manyWaiting(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func manyWaiting(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	const workers = 1000
 	got := make(chan int, workers)
 	for i := range workers {
@@ -194,8 +194,8 @@ func manyWaiting(t *testing.T, connect Connect) {
 	require.Len(t, served, workers)
 }
 
-func undecodable(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func undecodable(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	nc := e.raw()
 	for _, body := range []string{"garbage", "\x02\x01 of tomorrow", "\x01\x01"} {
 		_, err := nc.Request("task.shop.normal.any.1", []byte(body), 5*time.Second)
@@ -217,8 +217,8 @@ func undecodable(t *testing.T, connect Connect) {
 	})
 }
 
-func tasksListed(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func tasksListed(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	const chunks = 2500 // more than one batch of a read
 	done := make(chan error, chunks+1)
 	for i := range int64(chunks) {
@@ -266,8 +266,8 @@ func tasksListed(t *testing.T, connect Connect) {
 	require.Equal(t, uint64(1), tasks)
 }
 
-func purgeInFlight(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{AckWait: 300 * time.Millisecond})
+func purgeInFlight(t *testing.T, in place) {
+	e := start(t, in, broker.Config{AckWait: 300 * time.Millisecond})
 	p, c := e.puller("shop", "", 5*time.Second)
 	for i := range int64(20) {
 		e.ok(e.publish("", chunkOf("shop", 1, i+1, "x")))

@@ -43,8 +43,8 @@ func batchOf(chunk int64) *broker.ReportBatch {
 	return &broker.ReportBatch{App: "shop", Worker: "w", Reports: []broker.Report{{ChunkKey: broker.ChunkKey{Chunk: chunk}, Kind: broker.ReportSucceeded}}}
 }
 
-func reportsByCursor(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func reportsByCursor(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	last, err := e.b.LastReport(e.ctx, 1)
 	e.ok(err)
 	require.Zero(t, last)
@@ -107,8 +107,8 @@ func reportsByCursor(t *testing.T, connect Connect) {
 	none()
 }
 
-func reportsBeforeStream(t *testing.T, connect Connect) {
-	e := bare(t, connect, broker.Config{})
+func reportsBeforeStream(t *testing.T, in place) {
+	e := bare(t, in, broker.Config{})
 	ch, _ := e.reports(map[uint8]uint64{1: 0})
 	e.ok(e.b.EnsureReports(e.ctx))
 	e.report(1, 5)
@@ -128,8 +128,8 @@ func reportsBeforeStream(t *testing.T, connect Connect) {
 
 // reportsOverRestarts: each stored report reaches the handler once, in order, while four
 // workers store as fast as they can and the broker goes away again and again.
-func reportsOverRestarts(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func reportsOverRestarts(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	ch, _ := e.reports(map[uint8]uint64{0: 0, 1: 0, 2: 0, 3: 0})
 	const restarts = 4
 	var done atomic.Int64 // restarts made
@@ -153,6 +153,11 @@ func reportsOverRestarts(t *testing.T, connect Connect) {
 					if !errors.Is(err, broker.ErrUnavailable) && ctx.Err() == nil {
 						t.Errorf("report: %v", err)
 						return
+					}
+					// As a worker does: what comes back needs the processor, too.
+					select {
+					case <-time.After(5 * time.Millisecond):
+					case <-ctx.Done():
 					}
 				}
 			}

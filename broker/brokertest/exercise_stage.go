@@ -33,8 +33,8 @@ func (e *ends) stage(instance int64, run int32, batches int, items func(i int) [
 
 func small(i int) [][]byte { return [][]byte{fmt.Appendf(nil, "item %d", i)} }
 
-func stageAndResults(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func stageAndResults(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	const batches = 2500
 	seqs := e.stage(1, 1, batches, small)
 	e.stage(1, 2, 3, small)
@@ -105,8 +105,8 @@ func stageAndResults(t *testing.T, connect Connect) {
 	require.ErrorIs(t, err, broker.ErrNotFound)
 }
 
-func purgeRun(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func purgeRun(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	e.stage(1, 1, 50, small)
 	e.stage(1, 2, 50, small)
 	e.stage(2, 1, 50, small)
@@ -126,8 +126,8 @@ func purgeRun(t *testing.T, connect Connect) {
 }
 
 // purgeSlices removes a run of 150 MiB that lies mixed with another.
-func purgeSlices(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func purgeSlices(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	body := make([]byte, 250<<10)
 	e.stage(2, 1, 40, small)
 	e.stage(1, 1, 600, func(int) [][]byte { return [][]byte{body} })
@@ -140,8 +140,8 @@ func purgeSlices(t *testing.T, connect Connect) {
 	}
 }
 
-func logs(t *testing.T, connect Connect) {
-	e := start(t, connect, broker.Config{})
+func logs(t *testing.T, in place) {
+	e := start(t, in, broker.Config{})
 	// Two instances of one bucket.
 	a, b := int64(1), int64(2)
 	for broker.LogBucket(a) != broker.LogBucket(b) {

@@ -1,14 +1,9 @@
 package brokertest
 
 import (
-	"context"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/fanjet/fanjet/broker"
 )
 
 func TestMain(m *testing.M) {
@@ -17,13 +12,5 @@ func TestMain(m *testing.M) {
 }
 
 func TestBothEnds(t *testing.T) {
-	Exercise(t, func(t testing.TB, c broker.Config) (*broker.Broker, *broker.Client) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		b, err := broker.Connect(ctx, c)
-		require.NoError(t, err)
-		w, err := broker.Dial(ctx, c.Options)
-		require.NoError(t, err)
-		return b, w
-	})
+	Exercise(t, func(t testing.TB) Site { return Run(t) }, Open)
 }

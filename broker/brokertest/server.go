@@ -46,16 +46,26 @@ func RunIn(t testing.TB, dir string) *Server {
 
 func (s *Server) start() {
 	s.t.Helper()
+	require.NoError(s.t, s.tryStart())
+}
+
+func (s *Server) tryStart() error {
 	e, err := embedded.Start(s.c)
-	require.NoError(s.t, err)
+	if err != nil {
+		return err
+	}
 	s.s = e
 	if s.c.Port == -1 {
 		s.url = e.ClientURL()
 		u, err := url.Parse(s.url)
-		require.NoError(s.t, err)
-		s.c.Port, err = strconv.Atoi(u.Port())
-		require.NoError(s.t, err)
+		if err != nil {
+			return err
+		}
+		if s.c.Port, err = strconv.Atoi(u.Port()); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // URL is where clients connect; the same after a restart.
@@ -80,10 +90,18 @@ func (s *Server) Kill() {
 // Clients is how many connections there are.
 func (s *Server) Clients() int { return s.s.Clients() }
 
+// Replicas is what the streams of a single server have.
+func (s *Server) Replicas() int { return 1 }
+
 // Broker connects an engine's end that is closed with the test. url is filled in.
 func (s *Server) Broker(t testing.TB, c broker.Config) *broker.Broker {
 	t.Helper()
 	c.URL = s.url
+	return connect(t, c)
+}
+
+func connect(t testing.TB, c broker.Config) *broker.Broker {
+	t.Helper()
 	if c.Logger == nil {
 		c.Logger = Quiet()
 	}
@@ -98,9 +116,14 @@ func (s *Server) Broker(t testing.TB, c broker.Config) *broker.Broker {
 // Client connects a worker's end that is closed with the test.
 func (s *Server) Client(t testing.TB) *broker.Client {
 	t.Helper()
+	return dial(t, s.url)
+}
+
+func dial(t testing.TB, url string) *broker.Client {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, err := broker.Dial(ctx, broker.Options{URL: s.url, Logger: Quiet()})
+	c, err := broker.Dial(ctx, broker.Options{URL: url, Logger: Quiet()})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c

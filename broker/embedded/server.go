@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ type Config struct {
 	DontListen bool
 	// Name of the server; default "fanjet".
 	Name string
+	// Cluster makes the server one of several; by default it stands alone. Each needs a Name of
+	// its own then.
+	Cluster Cluster
 	// MaxStore is what the streams may claim of the disk, in bytes; default 1 TiB. JetStream
 	// reserves a stream's whole MaxBytes when it is made, so that this bounds the sum of all
 	// bounds (3.25 GiB an app with stock settings), not what is used.
@@ -47,6 +51,16 @@ type Config struct {
 	ReadyWait time.Duration
 	// Logger hears the server's warnings and errors; default slog.Default().
 	Logger *slog.Logger
+}
+
+// Cluster says how a server meets the others of its cluster.
+type Cluster struct {
+	// Name of the cluster; empty means none.
+	Name string
+	// Port where the others connect, on the server's Host.
+	Port int
+	// Routes are the others, as nats://host:port of their cluster ports; its own may be there.
+	Routes []string
 }
 
 // Server is a running server. Safe for concurrent use.
@@ -110,16 +124,11 @@ func Start(c Config) (*Server, error) {
 
 func start(c Config, dir string) (*Server, error) {
 	if !c.DontListen && c.Port > 0 {
-		// The server itself would only log this and wait.
-		l, err := net.Listen("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port))) //nolint:noctx // it does not wait
-		if err != nil {
-			return nil, fmt.Errorf("cannot listen on %s, port %d; is another broker running there? Choose another port: %w", c.Host, c.Port, err)
-		}
-		if err := l.Close(); err != nil {
-			return nil, fmt.Errorf("try port %d: %w", c.Port, err)
+		if err := tryPort(c.Host, c.Port); err != nil {
+			return nil, err
 		}
 	}
-	ns, err := server.NewServer(&server.Options{
+	o := &server.Options{
 		ServerName: c.Name, Host: c.Host, Port: c.Port, DontListen: c.DontListen,
 		JetStream: true, StoreDir: dir, JetStreamMaxStore: c.MaxStore, JetStreamMaxMemory: 256 << 20,
 		// Without it, 1000 consumers a stream, which a stream's own -1 does not lift.
@@ -129,7 +138,15 @@ func start(c Config, dir string) (*Server, error) {
 		WriteDeadline: 10 * time.Second,
 		Username:      c.User, Password: c.Password, Authorization: c.Token,
 		NoSigs: true,
-	})
+	}
+	if c.Cluster.Name != "" {
+		if err := tryPort(c.Host, c.Cluster.Port); err != nil {
+			return nil, err
+		}
+		o.Cluster = server.ClusterOpts{Name: c.Cluster.Name, Host: c.Host, Port: c.Cluster.Port}
+		o.Routes = server.RoutesFromStr(strings.Join(c.Cluster.Routes, ","))
+	}
+	ns, err := server.NewServer(o)
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +169,19 @@ func start(c Config, dir string) (*Server, error) {
 		return nil, fmt.Errorf("it has no JetStream in %s: %s", dir, told.last())
 	}
 	return s, nil
+}
+
+// tryPort finds out whether the port is free: the server itself would only log that it is
+// not, and wait.
+func tryPort(host string, port int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))) //nolint:noctx // it does not wait
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s, port %d; is another broker running there? Choose another port: %w", host, port, err)
+	}
+	if err := l.Close(); err != nil {
+		return fmt.Errorf("try port %d: %w", port, err)
+	}
+	return nil
 }
 
 // ClientURL is where clients connect, nats://host:port; without credentials.
