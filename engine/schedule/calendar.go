@@ -111,10 +111,14 @@ func (c *Calendar) build() {
 	if len(c.Repeats) > maxRepeats {
 		fail("repeats", "%d of them; at most %d", len(c.Repeats), maxRepeats)
 	} else {
+		budget := maxMarks
 		for i := range c.Repeats {
 			field := fmt.Sprintf("repeats[%d]", i)
-			if err := c.Repeats[i].each(field, func(day int64) { c.set(day, true) }); err != nil {
+			if err := c.Repeats[i].each(field, &budget, func(day int64) { c.set(day, true) }); err != nil {
 				errs = append(errs, err)
+			}
+			if budget < 0 {
+				break
 			}
 		}
 	}
@@ -239,4 +243,23 @@ func parseWeekdays(field string, names []string) (set, error) {
 		s |= 1 << uint(i)
 	}
 	return s, nil
+}
+
+// why says to people why a day is off: the name of its entry, or what it is.
+func (c *Calendar) why(day int64) string {
+	for _, d := range c.Off {
+		if first, last, err := d.span("off"); err == nil && first <= day && day <= last && d.Name != "" {
+			return d.Name
+		}
+	}
+	for i := range c.Repeats {
+		found, budget := false, maxMarks
+		if err := c.Repeats[i].each("repeats", &budget, func(d int64) { found = found || d == day }); err == nil && found && c.Repeats[i].Name != "" {
+			return c.Repeats[i].Name
+		}
+	}
+	if c.week.has(weekday(day)) {
+		return time.Weekday(weekday(day)).String()
+	}
+	return formatDate(day) + " is off"
 }

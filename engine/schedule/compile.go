@@ -185,7 +185,7 @@ func (c *compiler) daily() {
 	d.to = c.timeOfDay("to", c.spec.To)
 	d.whole = c.spec.To == ""
 	if !d.whole {
-		if d.to == d.from {
+		if d.to == d.from && d.to >= 0 {
 			c.fail("to", "%s is from too, so that the window is empty; leave out to for a window until midnight", c.spec.To)
 		}
 		if d.to < d.from {
@@ -212,7 +212,7 @@ func (c *compiler) timeOfDay(field, text string) int64 {
 		}
 	}
 	c.fail(field, "%q: write a time of day from 00:00 to 23:59:59, as in 08:30", clip(text))
-	return 0
+	return -1
 }
 
 // instant reads RFC 3339 or a local time. A local time that a clock change leaves out is the

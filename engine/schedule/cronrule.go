@@ -108,7 +108,7 @@ func (r *cronRule) prev(until, _ int64) (int64, bool) {
 func (r *cronRule) count(after, until, _ int64) int64 {
 	var n int64
 	u, end := floorDiv(after, 1000)+1, floorDiv(until, 1000)+1
-	for u < end {
+	for u < end && !r.never {
 		s := r.near(u)
 		lo := max(s.lo, u+s.off)
 		if s.gap && u == s.start {

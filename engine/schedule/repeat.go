@@ -21,14 +21,21 @@ type occurrence struct {
 // ordinal is the n-th weekday of a month, from the end if n is negative.
 type ordinal struct{ n, weekday int64 }
 
-// each calls f with every day of the repeat up to the year 2199.
-func (r *Repeat) each(field string, f func(day int64)) error {
+// maxMarks bounds how many days the repeats of one calendar may come to in all.
+const maxMarks = 5_000_000
+
+// each calls f with every day of the repeat up to the year 2199, and takes from budget what it
+// did.
+func (r *Repeat) each(field string, budget *int, f func(day int64)) error {
 	o, err := r.parse(field)
 	if err != nil {
 		return err
 	}
 	left := r.Count
 	begin := func(day int64) bool {
+		if *budget--; *budget < 0 {
+			return false
+		}
 		if day < o.first {
 			return true
 		}
@@ -39,6 +46,7 @@ func (r *Repeat) each(field string, f func(day int64)) error {
 			for n := range o.days {
 				f(day + n)
 			}
+			*budget -= int(o.days)
 		}
 		left--
 		return left != 0
@@ -47,6 +55,9 @@ func (r *Repeat) each(field string, f func(day int64)) error {
 		o.weekly(begin)
 	} else {
 		o.yearly(begin)
+	}
+	if *budget < 0 {
+		return fieldError(field, "the repeats come to more than %d days; bound them by until or count", maxMarks)
 	}
 	return nil
 }
