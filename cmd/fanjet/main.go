@@ -50,7 +50,14 @@ type console struct {
 type commands struct {
 	Demo     demoCmd     `cmd:"" help:"See Fanjet work: count the words of the machine's Go source tree with three workers, all in this process."`
 	Run      runCmd      `cmd:"" help:"Run a workflow file to its end."`
-	Validate validateCmd `cmd:"" help:"Check workflow files; every error with its file, line and column."`
+	Validate validateCmd `cmd:"" help:"Check files of definitions; every error with its file, line and column."`
+	Apply    applyCmd    `cmd:"" help:"Save the apps, calendars, jobs and workflows of files on a server."`
+	Trigger  triggerCmd  `cmd:"" help:"Start instances of a job."`
+	Cancel   cancelCmd   `cmd:"" help:"Cancel the instances of a job under a business key."`
+	Schedule scheduleCmd `cmd:"" help:"Show, pause, resume, enable or disable the schedule of a job or workflow."`
+	Ledger   ledgerCmd   `cmd:"" help:"Show which fires ran, and which did not and why."`
+	Verify   verifyCmd   `cmd:"" help:"Compare what should have fired with what did; fails if they differ."`
+	Backfill backfillCmd `cmd:"" help:"Fire a job for past times that have not run."`
 	Signal   signalCmd   `cmd:"" help:"Send a signal to a workflow that waits for it."`
 	Approve  approveCmd  `cmd:"" help:"Approve or reject what a workflow waits for."`
 	Worker   workerCmd   `cmd:"" help:"Run a worker with the built-in processors (demo-list, demo-count, demo-report)."`
@@ -80,7 +87,7 @@ func execute(args []string, con *console) int {
 	if err != nil {
 		return report(con, err)
 	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parser.Parse(joinNegative(args))
 	if left { // --help has been printed
 		return code
 	}

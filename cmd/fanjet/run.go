@@ -219,11 +219,8 @@ func inOrder(o *order, nodes []api.NodeStatus) []api.NodeStatus {
 // tell writes the answer; a workflow without success is an error.
 func (c *runCmd) tell(con *console, out *outcome, took time.Duration) error {
 	if c.JSON {
-		enc := json.NewEncoder(con.out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(out); err != nil {
-			return fmt.Errorf("write the answer: %w", err)
+		if err := writeJSON(con.out, out); err != nil {
+			return err
 		}
 	} else {
 		writeOutcome(con.out, out)

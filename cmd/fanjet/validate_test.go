@@ -48,7 +48,7 @@ func TestValidate_JSON(t *testing.T) {
 	var verdicts []verdict
 	require.NoError(t, json.Unmarshal([]byte(out), &verdicts))
 	require.Len(t, verdicts, 3)
-	require.Equal(t, verdict{File: "testdata/good.yaml", OK: true, Nodes: 2, Problems: verdicts[0].Problems}, verdicts[0])
+	require.Equal(t, verdict{File: "testdata/good.yaml", OK: true, Documents: 1, Nodes: 2, Problems: verdicts[0].Problems}, verdicts[0])
 	require.Equal(t, 6, verdicts[1].Problems[0].Line)
 	require.Equal(t, "there is no such file; check the path", verdicts[2].Problems[0].Message)
 }
