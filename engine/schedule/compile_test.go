@@ -54,7 +54,7 @@ func TestCompile_Errors(t *testing.T) {
 		`schedule.to: 08:00 is from too, so that the window is empty; leave out to for a window until midnight`:                                       {Every: sec, From: "08:00", To: "08:00"},
 		`schedule.weekdays: "montag" is not a weekday; write mon, tue, wed, thu, fri, sat or sun`:                                                     {Every: sec, From: "08:00", Weekdays: []string{"montag"}},
 		`schedule.zone: "Mars/Olympus" is not an IANA time zone; write one such as Europe/Berlin`:                                                     {Zone: "Mars/Olympus"},
-		`schedule.zone: Local is another zone on every machine; name one such as Europe/Berlin`:                                                       {Zone: "Local"},
+		`schedule.zone: the zone Local is another zone on every machine; name one such as Europe/Berlin`:                                              {Zone: "Local"},
 		`schedule.end: 2026-01-01T00:00 is before start 2026-01-02T00:00`:                                                                             {Start: "2026-01-02T00:00", End: "2026-01-01T00:00"},
 		`schedule.dst_gap: "before": write after or skip`:                                                                                             {DSTGap: "before"},
 		`schedule.dst_overlap: "second": write first or both`:                                                                                         {DSTOverlap: "second"},

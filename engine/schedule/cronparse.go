@@ -51,9 +51,6 @@ func (w word) errorf(format string, args ...any) *FieldError {
 	return &FieldError{"schedule.cron", w.column, fmt.Sprintf(format, args...)}
 }
 
-// from is what is left of w behind its first n bytes, which are ASCII.
-func (w word) from(n int) word { return word{w.text[n:], w.column + n} }
-
 // cut splits w at the first sep.
 func (w word) cut(sep string) (before, after word, found bool) {
 	i := strings.Index(w.text, sep)

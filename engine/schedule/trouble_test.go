@@ -82,38 +82,14 @@ func TestTrouble_DailyWindow(t *testing.T) {
 		from string
 		want []string
 	}{
-		{
-			"as asked at 17:50", workflow.Schedule{From: "18:00", To: "19:10", Every: workflow.Duration(30 * time.Minute), Zone: "Asia/Shanghai"},
-			"2026-05-01T17:50:00+08:00", []string{"2026-05-01T18:00:00+08:00", "2026-05-01T18:30:00+08:00", "2026-05-01T19:00:00+08:00", "2026-05-02T18:00:00+08:00"},
-		},
-		{
-			"both ends belong to it", workflow.Schedule{From: "18:00", To: "19:00", Every: workflow.Duration(30 * time.Minute)},
-			"2026-05-01T18:30:00Z", []string{"2026-05-01T19:00:00Z", "2026-05-02T18:00:00Z"},
-		},
-		{
-			"over midnight, by the weekday on which it begins", workflow.Schedule{From: "22:00", To: "02:00", Every: workflow.Duration(2 * time.Hour), Weekdays: []string{"fri"}},
-			"2026-05-01T00:00:00Z", []string{"2026-05-01T22:00:00Z", "2026-05-02T00:00:00Z", "2026-05-02T02:00:00Z", "2026-05-08T22:00:00Z"},
-		},
-		{
-			"over a gap", workflow.Schedule{From: "22:00", To: "04:00", Every: workflow.Duration(90 * time.Minute), Zone: "Europe/Berlin"},
-			"2026-03-28T22:00:00+01:00", []string{"2026-03-28T23:30:00+01:00", "2026-03-29T01:00:00+01:00", "2026-03-29T03:30:00+02:00", "2026-03-29T22:00:00+02:00"},
-		},
-		{
-			"over an overlap", workflow.Schedule{From: "01:00", To: "03:00", Every: workflow.Duration(time.Hour), Zone: "Europe/Berlin"},
-			"2026-10-25T00:00:00+02:00", []string{"2026-10-25T01:00:00+02:00", "2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"},
-		},
-		{
-			"its end in a gap", workflow.Schedule{From: "01:00", To: "02:30", Every: workflow.Duration(30 * time.Minute), Zone: "Europe/Berlin"},
-			"2026-03-29T00:00:00+01:00", []string{"2026-03-29T01:00:00+01:00", "2026-03-29T01:30:00+01:00", "2026-03-30T01:00:00+02:00"},
-		},
-		{
-			"its begin in a gap", workflow.Schedule{From: "02:30", To: "04:30", Every: workflow.Duration(time.Hour), Zone: "Europe/Berlin"},
-			"2026-03-29T00:00:00+01:00", []string{"2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00", "2026-03-30T02:30:00+02:00"},
-		},
-		{
-			"the whole day", workflow.Schedule{Type: workflow.ScheduleDaily, Every: workflow.Duration(7 * time.Hour)},
-			"2026-05-01T14:00:00Z", []string{"2026-05-01T21:00:00Z", "2026-05-02T00:00:00Z"},
-		},
+		{"as asked at 17:50", workflow.Schedule{From: "18:00", To: "19:10", Every: workflow.Duration(30 * time.Minute), Zone: "Asia/Shanghai"}, "2026-05-01T17:50:00+08:00", []string{"2026-05-01T18:00:00+08:00", "2026-05-01T18:30:00+08:00", "2026-05-01T19:00:00+08:00", "2026-05-02T18:00:00+08:00"}},
+		{"both ends belong to it", workflow.Schedule{From: "18:00", To: "19:00", Every: workflow.Duration(30 * time.Minute)}, "2026-05-01T18:30:00Z", []string{"2026-05-01T19:00:00Z", "2026-05-02T18:00:00Z"}},
+		{"over midnight, by the weekday on which it begins", workflow.Schedule{From: "22:00", To: "02:00", Every: workflow.Duration(2 * time.Hour), Weekdays: []string{"fri"}}, "2026-05-01T00:00:00Z", []string{"2026-05-01T22:00:00Z", "2026-05-02T00:00:00Z", "2026-05-02T02:00:00Z", "2026-05-08T22:00:00Z"}},
+		{"over a gap", workflow.Schedule{From: "22:00", To: "04:00", Every: workflow.Duration(90 * time.Minute), Zone: "Europe/Berlin"}, "2026-03-28T22:00:00+01:00", []string{"2026-03-28T23:30:00+01:00", "2026-03-29T01:00:00+01:00", "2026-03-29T03:30:00+02:00", "2026-03-29T22:00:00+02:00"}},
+		{"over an overlap", workflow.Schedule{From: "01:00", To: "03:00", Every: workflow.Duration(time.Hour), Zone: "Europe/Berlin"}, "2026-10-25T00:00:00+02:00", []string{"2026-10-25T01:00:00+02:00", "2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"}},
+		{"its end in a gap", workflow.Schedule{From: "01:00", To: "02:30", Every: workflow.Duration(30 * time.Minute), Zone: "Europe/Berlin"}, "2026-03-29T00:00:00+01:00", []string{"2026-03-29T01:00:00+01:00", "2026-03-29T01:30:00+01:00", "2026-03-30T01:00:00+02:00"}},
+		{"its begin in a gap", workflow.Schedule{From: "02:30", To: "04:30", Every: workflow.Duration(time.Hour), Zone: "Europe/Berlin"}, "2026-03-29T00:00:00+01:00", []string{"2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00", "2026-03-30T02:30:00+02:00"}},
+		{"the whole day", workflow.Schedule{Type: workflow.ScheduleDaily, Every: workflow.Duration(7 * time.Hour)}, "2026-05-01T14:00:00Z", []string{"2026-05-01T21:00:00Z", "2026-05-02T00:00:00Z"}},
 	} {
 		s := compile(t, c.spec)
 		require.Equal(t, workflow.ScheduleDaily, s.Type())

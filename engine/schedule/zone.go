@@ -24,7 +24,7 @@ func loadZone(name string) (zone, error) {
 	case "", "UTC":
 		return zone{time.UTC, true}, nil
 	case "Local":
-		return zone{}, errors.New("Local is another zone on every machine; name one such as Europe/Berlin")
+		return zone{}, errors.New("the zone Local is another zone on every machine; name one such as Europe/Berlin")
 	}
 	if loc, ok := zones.Load(name); ok {
 		return zone{loc: loc.(*time.Location)}, nil
@@ -102,9 +102,6 @@ func (z zone) first(local int64) int64 {
 		}
 	}
 }
-
-// last is the last instant before the wall clock first shows a time later than local.
-func (z zone) last(local int64) int64 { return z.first(local+1) - 1 }
 
 // local is the wall clock at u.
 func (z zone) local(u int64) int64 {
