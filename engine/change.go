@@ -45,7 +45,7 @@ type Change struct {
 	// Permits are taken, all or none: if one is refused the Change is dropped with ErrLimit.
 	// One that its instance has already is no second one.
 	Permits []Permit
-	// GonePermits are given back.
+	// GonePermits are given back, before any is taken.
 	GonePermits []Permit
 }
 

@@ -20,9 +20,11 @@ type Committer interface {
 	// touched, in the order of their numbers. The slice of errors has one entry a Change: nil
 	// when stored, ErrFenced when its shard has another owner (the others are stored),
 	// ErrConflict when a new row exists already, ErrLimit when a permit is refused (that Change
-	// alone is dropped). If err is
-	// not nil the outcome of all of them is unknown and the touched shards must be reloaded;
-	// ErrUnavailable tells that the database is away.
+	// alone is dropped). If err is not nil the outcome of all of them is unknown and the touched
+	// shards must be reloaded; ErrUnavailable tells that the database is away.
+	//
+	// Changes are decided in their order, and within one what ended and what is given back
+	// before what is taken and fired.
 	Commit(ctx context.Context, changes []Change) ([]error, error)
 }
 
@@ -95,8 +97,9 @@ type ServerStore interface {
 
 // ScheduleStore is what fires by itself. Saving a job or workflow makes its schedule, or, if
 // the schedule or whether it is enabled has changed, begins it anew: AnchorAt, HandledAt and
-// WakeAt become UpdatedAt (WakeAt 0 if it never fires by itself or is disabled), NextAt 0,
-// and a pause goes on.
+// WakeAt become UpdatedAt (WakeAt 0 if it never fires by itself, is disabled or paused), NextAt
+// 0, and a pause goes on; HandledAt never goes back. The version and MaxRunning follow with
+// every save.
 type ScheduleStore interface {
 	// DueSchedules reads the schedules of the shards that wake at or before until, in the order
 	// (WakeAt, Kind, ID), after the position.
@@ -105,7 +108,8 @@ type ScheduleStore interface {
 	Schedule(ctx context.Context, kind DefKind, id int64) (*Schedule, error)
 	// Schedules lists an app's schedules by (Kind, ID), after the position.
 	Schedules(ctx context.Context, app int64, after SchedulePos, limit int) ([]Schedule, error)
-	// PauseSchedule stops it from firing from at on; one that is paused stays as it is.
+	// PauseSchedule stops it from firing from at on, and from waking; one that is paused stays
+	// as it is.
 	PauseSchedule(ctx context.Context, kind DefKind, id, at int64) (*Schedule, error)
 	// ResumeSchedule has it woken at once: what was due meanwhile is decided by the misfire
 	// policy. One that is not paused stays as it is.
@@ -130,12 +134,14 @@ type ScheduleStore interface {
 	Calendars(ctx context.Context, app int64, afterName string, limit int) ([]Calendar, error)
 
 	// DeleteHistory deletes final instances and workflow instances, with all that hangs on
-	// them, that have ids above after and below before, at most limit of them in one short
-	// transaction, children of living ones left alone. It returns the last id it looked at, 0
-	// if it came to the end, and how many rows went.
+	// them, that have ids above after and below before, looking at no more than limit of each
+	// in one short transaction. A workflow instance stays while one that it belongs to, or an
+	// instance or nested one of it, is not final; its instances go with it or, above the limit,
+	// after it. It returns the last id it looked at, 0 if it came to the end, and how many rows
+	// of all kinds went.
 	DeleteHistory(ctx context.Context, after, before int64, limit int) (last int64, rows int64, err error)
 	// DeleteLedger deletes skips that ended, and dead letters that died, before the time, at
-	// most limit rows.
+	// most limit rows. A skip that may still grow has not ended.
 	DeleteLedger(ctx context.Context, before int64, limit int) (rows int64, err error)
 }
 

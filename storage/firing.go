@@ -232,8 +232,16 @@ func (b *book) write(ctx context.Context, w *writer) error {
 		moved = append(moved, newScheduleRow(b.schedules[k], b.specs[k]))
 	}
 	slices.SortFunc(moved, func(a, b scheduleRow) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)) })
-	if err := t.schedules.update(ctx, w, moved); err != nil {
-		return err
+	if w.db.singleRows || len(moved) <= 2 {
+		if err := t.schedules.update(ctx, w, moved); err != nil {
+			return err
+		}
+	} else {
+		for chunk := range t.schedules.chunks(moved, w.db.maxPacket) {
+			if err := t.schedules.overwrite(ctx, w, chunk); err != nil {
+				return fmt.Errorf("update schedules: %w", err)
+			}
+		}
 	}
 	return w.countEnded(ctx, b.ended)
 }
@@ -313,7 +321,8 @@ func (w *writer) countEnded(ctx context.Context, ended map[scheduleKey]*endedSum
 	return nil
 }
 
-// countEndedMany does it in one statement, and a second one for what was fired.
+// countEndedMany does it in one statement, and a second one for what was fired. The join goes
+// from the sums to their rows, so that no other row is locked and all go in one order.
 func (w *writer) countEndedMany(ctx context.Context, keys []scheduleKey, ended map[scheduleKey]*endedSum) error {
 	var sums, ends []string
 	var sumArgs, endArgs []any
@@ -335,14 +344,14 @@ func (w *writer) countEndedMany(ctx context.Context, keys []scheduleKey, ended m
 		}
 		endArgs = append(endArgs, int16(k.kind), k.id, s.firedEnd)
 	}
-	_, err := w.tx.ExecContext(ctx, "UPDATE schedules s JOIN ("+strings.Join(sums, " UNION ALL ")+") e ON s.kind = e.kind AND s.id = e.id "+
+	_, err := w.tx.ExecContext(ctx, "UPDATE ("+strings.Join(sums, " UNION ALL ")+") e STRAIGHT_JOIN schedules s ON s.kind = e.kind AND s.id = e.id "+
 		"SET s.runs = s.runs + e.runs, s.succeeded = s.succeeded + e.succeeded, s.failed = s.failed + e.failed, "+
 		"s.open_runs = IF(s.open_runs > e.fired, s.open_runs - e.fired, 0), "+
 		"s.last_id = e.last_id, s.last_status = e.last_status, s.last_start = e.last_start, s.last_end = e.last_end", sumArgs...)
 	if err != nil || len(ends) == 0 {
 		return err
 	}
-	_, err = w.tx.ExecContext(ctx, "UPDATE schedules s JOIN ("+strings.Join(ends, " UNION ALL ")+") e ON s.kind = e.kind AND s.id = e.id "+
+	_, err = w.tx.ExecContext(ctx, "UPDATE ("+strings.Join(ends, " UNION ALL ")+") e STRAIGHT_JOIN schedules s ON s.kind = e.kind AND s.id = e.id "+
 		"SET s.next_at = e.fired_end + s.delay_ms, s.wake_key = IF(s.wake_key < e.fired_end + s.delay_ms, s.wake_key, e.fired_end + s.delay_ms) "+
 		"WHERE "+rearmable, endArgs...)
 	return err

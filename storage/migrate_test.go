@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
 
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/storage/storagetest"
+	"github.com/fanjet/fanjet/workflow"
 )
 
 func eachDialect(t *testing.T, run func(t *testing.T, cfg Config)) {
@@ -82,6 +85,71 @@ func TestMigrationIsRepeatableFromAnyStatement(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, shards, engine.Shards)
 		}
+	})
+}
+
+// Jobs and workflows of an older schema get their schedules, and what waits with a key is
+// found by it.
+func TestMigrationMakesSchedules(t *testing.T) {
+	eachDialect(t, func(t *testing.T, cfg Config) {
+		ctx := t.Context()
+		db, err := Open(ctx, cfg)
+		require.NoError(t, err)
+		for _, table := range append(append(append([]ddlTable{{name: "migrations"}}, schemaV1...), schemaV2...), schemaV3...) {
+			_, err := db.write.ExecContext(ctx, "DROP TABLE IF EXISTS "+table.name)
+			require.NoError(t, err)
+		}
+		require.NoError(t, db.runMigrations(ctx, migrations[:2]))
+		const jobs = 1100 // more than a page
+		require.NoError(t, db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+			for n := range jobs {
+				for _, text := range []string{
+					`INSERT INTO jobs (id, app_id, name, title, version, enabled, spec, created_at, updated_at) VALUES (?, 7, 'a%d', '', 3, 1, '{"processor":"p","max_running":2}', 5, 6)`,
+					`INSERT INTO workflows (id, app_id, name, title, version, enabled, definition, created_at, updated_at) VALUES (?, 7, 'a%d', '', 2, 0, '{}', 5, 6)`,
+				} {
+					if _, err := tx.ExecContext(ctx, fmt.Sprintf(text, n), n+1); err != nil {
+						return err
+					}
+				}
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO instances (id, app_id, shard, job_id, job_version, node, status, reason, attempt, run, lane, pool, business_key, "+
+				"fire_at, due_at, created_at, started_at, finished_at, error, worker, log_from, log_to, feed_key) "+
+				"VALUES (5, 7, 1, 1, 1, '', 1, '', 1, 0, '', '', 'order-9', 0, 0, 0, 0, 0, '', '', 0, 0, 1)")
+			return err
+		}))
+		require.NoError(t, db.Close())
+		for range 2 {
+			db, err = Open(ctx, cfg)
+			require.NoError(t, err)
+			for _, n := range []int64{1, jobs} {
+				s, err := db.Schedule(ctx, engine.KindJob, n)
+				require.NoError(t, err)
+				require.Equal(t, engine.Schedule{
+					Kind: engine.KindJob, ID: n, App: 7, Shard: engine.ShardOf(n), Version: 3, Enabled: true, MaxRunning: 2, AnchorAt: 6, HandledAt: 6,
+				}, *s)
+				s, err = db.Schedule(ctx, engine.KindWorkflow, n)
+				require.NoError(t, err)
+				require.Equal(t, engine.Schedule{Kind: engine.KindWorkflow, ID: n, App: 7, Shard: engine.ShardOf(n), Version: 2, AnchorAt: 6, HandledAt: 6}, *s)
+				j, err := db.Job(ctx, n)
+				require.NoError(t, err)
+				require.Equal(t, workflow.Schedule{}, j.Schedule)
+			}
+			found, err := db.ByKey(ctx, 1, "order-9", true, 5)
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			// As if it had been cut off before its end.
+			_, err = db.write.ExecContext(ctx, "DELETE FROM schedules WHERE id > 500")
+			require.NoError(t, err)
+			_, err = db.write.ExecContext(ctx, "UPDATE instances SET key_hash = NULL")
+			require.NoError(t, err)
+			_, err = db.write.ExecContext(ctx, "DELETE FROM migrations WHERE version = 3")
+			require.NoError(t, err)
+			if db.singleRows {
+				break // there it is done as a whole, or not at all
+			}
+			require.NoError(t, db.Close())
+		}
+		require.NoError(t, db.Close())
 	})
 }
 

@@ -196,6 +196,11 @@ func (t *table[R]) updateMany(ctx context.Context, w *writer, rows []R) error {
 			return nil
 		}
 	}
+	return t.overwrite(ctx, w, rows)
+}
+
+// overwrite updates rows that this transaction has locked, so that each of them is there.
+func (t *table[R]) overwrite(ctx context.Context, w *writer, rows []R) error {
 	q := w.tx.NewInsert().Model(&rows).Returning("NULL").On("DUPLICATE KEY UPDATE")
 	guard := strings.ReplaceAll(t.guard, "{attempt}", "VALUES(attempt)")
 	for _, f := range t.sets {
@@ -205,7 +210,7 @@ func (t *table[R]) updateMany(ctx context.Context, w *writer, rows []R) error {
 			q = q.Set(f.Name + " = IF(" + guard + ", VALUES(" + f.Name + "), " + f.Name + ")")
 		}
 	}
-	_, err = q.Exec(ctx)
+	_, err := q.Exec(ctx)
 	return err
 }
 

@@ -194,7 +194,7 @@ func exercisePause(t *testing.T, s engine.Store) {
 	next, err := s.SaveJob(ctx, saved)
 	require.NoError(t, err)
 	want = schedule(t, s, engine.KindJob, j.ID)
-	require.Equal(t, int64(base+20), want.PausedAt)
+	require.EqualValues(t, base+20, want.PausedAt)
 	require.Zero(t, want.WakeAt)
 	next.Enabled = false
 	_, err = s.SaveJob(ctx, *next)
