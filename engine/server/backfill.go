@@ -33,7 +33,7 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 	if b.Max == 0 {
 		b.Max = backfillDefault
 	}
-	now := s.now()
+	now := s.wall()
 	switch {
 	case b.Max < 0 || b.Max > backfillMost:
 		return nil, 0, fmt.Errorf("max %d: 1 to %d: %w", b.Max, backfillMost, engine.ErrInvalid)
@@ -84,7 +84,7 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 		in := engine.Instance{
 			ID: s.cluster.NextID(), App: app.ID, Shard: engine.ShardOf(id), Job: id, JobVersion: job.Version,
 			Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: lane(&job.Spec), Pool: pool(&job.Spec),
-			FireAt: at, DueAt: s.now(), CreatedAt: s.now(),
+			FireAt: at, DueAt: s.wall(), CreatedAt: s.wall(),
 		}
 		if in.ID == 0 {
 			return made, existed, fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)

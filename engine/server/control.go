@@ -71,7 +71,7 @@ func (s *Server) SaveJobDef(ctx context.Context, d JobDef) (*engine.Job, error) 
 	for try := 0; ; try++ {
 		job := engine.Job{
 			ID: s.cluster.NextID(), App: a.ID, Name: d.Name, Title: d.Title, Enabled: !d.Disabled, Spec: d.Spec, Schedule: d.Schedule,
-			CreatedAt: s.now(), UpdatedAt: s.now(),
+			CreatedAt: s.wall(), UpdatedAt: s.wall(),
 		}
 		old, err := s.cfg.Store.JobByName(ctx, a.ID, d.Name)
 		switch {

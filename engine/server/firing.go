@@ -16,7 +16,7 @@ import (
 // firing is what the scheduler stands on.
 type firing struct{ s *Server }
 
-func (h firing) Now() int64 { return h.s.now() }
+func (h firing) Now() int64 { return h.s.wall() }
 
 func (h firing) Fences() []fire.Fence {
 	var out []fire.Fence
@@ -67,7 +67,7 @@ func (h firing) Make(ctx context.Context, row *engine.Schedule, at int64) (engin
 	if id == 0 {
 		return engine.FiringRun{}, fmt.Errorf("this server has no lease to make ids from: %w", engine.ErrUnavailable)
 	}
-	now := s.now()
+	now := s.wall()
 	var out engine.FiringRun
 	switch row.Kind {
 	case engine.KindJob:

@@ -39,7 +39,7 @@ func (s *Server) Ledger(ctx context.Context, d Definition, from, to int64, limit
 		return nil, false, err
 	}
 	if to == 0 {
-		to = s.now()
+		to = s.wall()
 	}
 	if limit <= 0 {
 		limit = 500

@@ -19,6 +19,11 @@ const (
 // retaining deletes what is older than it is to be kept, in short transactions, beside
 // everything else. Whoever owns the first shard does it.
 func (s *Server) retaining(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.ready:
+	}
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
 	for {

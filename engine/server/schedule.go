@@ -27,7 +27,7 @@ func (s *Server) checkSchedule(ctx context.Context, app *engine.App, spec workfl
 			return fmt.Errorf("schedule.after: the job cannot follow itself: %w", engine.ErrInvalid)
 		}
 	}
-	now := s.now()
+	now := s.wall()
 	if c.Type() != workflow.ScheduleNone {
 		if _, ok := c.Next(now, now); !ok {
 			return fmt.Errorf("schedule: it never fires from now on; look at it with `fanjet next`, or leave it out: %w", engine.ErrInvalid)
@@ -128,7 +128,7 @@ func (s *Server) PauseSchedule(ctx context.Context, d Definition) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Store.PauseSchedule(ctx, kind, id, s.now()); err != nil {
+	if _, err := s.cfg.Store.PauseSchedule(ctx, kind, id, s.wall()); err != nil {
 		return fmt.Errorf("pause %s: %w", d, err)
 	}
 	return nil
@@ -141,7 +141,7 @@ func (s *Server) ResumeSchedule(ctx context.Context, d Definition) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Store.ResumeSchedule(ctx, kind, id, s.now()); err != nil {
+	if _, err := s.cfg.Store.ResumeSchedule(ctx, kind, id, s.wall()); err != nil {
 		return fmt.Errorf("resume %s: %w", d, err)
 	}
 	s.scheduleSaved(kind, id)
@@ -178,7 +178,7 @@ func (s *Server) enableJob(ctx context.Context, id int64, on bool) error {
 	if err != nil || job.Enabled == on {
 		return err
 	}
-	job.Enabled, job.UpdatedAt = on, s.now()
+	job.Enabled, job.UpdatedAt = on, s.wall()
 	_, err = s.cfg.Store.SaveJob(ctx, *job)
 	return err
 }
@@ -188,7 +188,7 @@ func (s *Server) enableWorkflow(ctx context.Context, id int64, on bool) error {
 	if err != nil || w.Enabled == on {
 		return err
 	}
-	w.Enabled, w.UpdatedAt = on, s.now()
+	w.Enabled, w.UpdatedAt = on, s.wall()
 	_, err = s.cfg.Store.SaveWorkflow(ctx, *w)
 	return err
 }
@@ -206,7 +206,7 @@ func (s *Server) SaveCalendar(ctx context.Context, app, name string, body []byte
 	if err != nil {
 		return nil, err
 	}
-	c := engine.Calendar{ID: s.cluster.NextID(), App: a.ID, Name: name, Body: body, UpdatedAt: s.now()}
+	c := engine.Calendar{ID: s.cluster.NextID(), App: a.ID, Name: name, Body: body, UpdatedAt: s.wall()}
 	old, err := s.cfg.Store.CalendarByName(ctx, a.ID, name)
 	switch {
 	case errors.Is(err, engine.ErrNotFound):

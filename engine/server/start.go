@@ -124,7 +124,7 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 	}
 	for try := 0; ; try++ {
 		w := engine.WorkflowDef{ID: s.cluster.NextID(), App: app.ID, Name: d.Name, Title: d.Title, Enabled: true, Definition: doc,
-			Schedule: d.Schedule, MaxRunning: int32(maxRunning(d.MaxRunning, d.Schedule)), CreatedAt: s.now(), UpdatedAt: s.now()}
+			Schedule: d.Schedule, MaxRunning: int32(maxRunning(d.MaxRunning, d.Schedule)), CreatedAt: s.wall(), UpdatedAt: s.wall()}
 		old, err := s.cfg.Store.WorkflowByName(ctx, app.ID, d.Name)
 		switch {
 		case errors.Is(err, engine.ErrNotFound):

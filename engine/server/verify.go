@@ -56,10 +56,10 @@ func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Ver
 	if err != nil {
 		return nil, err
 	}
-	if latest := s.now() - verifyRecent; to == 0 || to > latest {
+	if latest := s.wall() - verifyRecent; to == 0 || to > latest {
 		to = latest
 	}
-	from = max(from, s.keptSince(s.now()))
+	from = max(from, s.keptSince(s.wall()))
 	v := &Verification{From: from, To: to}
 	if to < from {
 		return v, nil

@@ -22,7 +22,8 @@ type Fence struct {
 
 // Host is what a Scheduler stands on. All methods are safe for concurrent use.
 type Host interface {
-	// Now is the server's clock, epoch ms. It never goes back.
+	// Now is the database's clock, epoch ms. It goes back when that is put back: a scheduled
+	// time that was decided before is not decided again.
 	Now() int64
 	// Fences are those of the shards that are owned and loaded.
 	Fences() []Fence
@@ -246,6 +247,7 @@ func (s *Scheduler) read(ctx context.Context, all bool) {
 	if len(shards) == 0 {
 		return
 	}
+	all = all || until < s.readTo // the clock was put back
 	after := engine.SchedulePos{WakeAt: s.readTo, Kind: 1 << 14}
 	if all || s.full {
 		after = engine.SchedulePos{}
