@@ -63,12 +63,12 @@ func (d *documents) problem(file string, err error) {
 
 // filesOf are the files of a folder in the order of their names, or the file itself.
 func filesOf(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if path == "-" || err != nil || !info.IsDir() {
+	// Who reads what is no folder says what is wrong with it.
+	if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
 		return []string{path}, nil
 	}
 	var files []string
-	err = filepath.WalkDir(path, func(file string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(path, func(file string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -181,7 +181,7 @@ func (d *documents) checkSchedule(doc *workflow.Document, s workflow.Schedule) {
 
 // fields adds what is wrong with the fields of a document, each at its place.
 func (d *documents) fields(doc *workflow.Document, err error) {
-	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of what was joined, not something it wraps
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range many.Unwrap() {
 			d.fields(doc, one)
 		}

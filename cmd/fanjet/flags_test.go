@@ -50,11 +50,28 @@ func TestRefusals(t *testing.T) {
 		{[]string{"signal", "7", "paid", "--server", "nats://h", "--payload", "{"}, "--payload {: it is not JSON"},
 		{[]string{"signal", "paid", "7", "--server", "nats://h"}, "see fanjet signal --help"},
 		{[]string{"approve", "7", "ok", "--server", "http://h"}, "--server http://h: not an address of NATS"},
+		{[]string{"trigger", "--server", "nats://h", "--app", "a", "--job", "j", "--params", "{"}, "--params {: it is not JSON"},
+		{[]string{"trigger", "--server", "nats://h", "--app", "a", "--job", "j", "--count", "0"}, "--count 0: 1 to 100000"},
+		{[]string{"trigger", "--server", "nats://h", "--app", "a", "--job", "j", "--delay", "-1s"}, "--delay -1s: must not be negative"},
+		{[]string{"trigger", "--server", "nats://h", "--app", "a", "--job", "j", "--lane", "low"}, "--lane must be one of"},
+		{[]string{"cancel", "--server", "nats://h", "--app", "a", "--job", "j"}, "missing flags: --key"},
+		{[]string{"schedule", "stop", "--server", "nats://h", "--app", "a", "--job", "j"}, "must be one of"},
+		{[]string{"schedule", "show", "--server", "nats://h", "--app", "a"}, "missing flags: --job=STRING or --workflow=STRING"},
+		{[]string{"ledger", "--server", "nats://h", "--app", "a", "--job", "j", "--from", "yesterday"}, `--from: "yesterday" is no time`},
+		{[]string{"ledger", "--server", "nats://h", "--app", "a", "--job", "j", "--from", "now", "--to", "-1h"}, "is after --to"},
+		{[]string{"ledger", "--server", "nats://h", "--app", "a", "--job", "j", "--limit", "0"}, "--limit 0: 1 to 10000"},
+		{[]string{"verify", "--server", "http://h", "--app", "a", "--job", "j"}, "--server http://h: not an address of NATS"},
+		{[]string{"backfill", "--server", "nats://h", "--app", "a", "--job", "j"}, "missing flags: --from"},
+		{[]string{"backfill", "--server", "nats://h", "--app", "a", "--job", "j", "--from", "-1h", "--max", "20000"}, "--max 20000: 1 to 10000"},
+		{[]string{"apply", "--server", "nats://h"}, "missing flags: --file"},
 		{[]string{"server", "--listen", "4222"}, "--listen 4222: write it as HOST:PORT"},
 		{[]string{"server", "--listen", "127.0.0.1:http"}, "write it as HOST:PORT"},
 		{[]string{"server", "--listen", ":4222"}, "give --token (or FANJET_TOKEN), or listen on 127.0.0.1"},
 		{[]string{"server", "--listen", "10.1.2.3:4222"}, "others could reach it"},
 		{[]string{"server", "--nats", "nats://h", "--listen", ":1"}, "leave it out with --nats"},
+		{[]string{"server", "--nats", "nats://a:4222,http://b"}, "--nats http://b: not an address of NATS; write it as nats://host:4222"},
+		{[]string{"server", "--replicas", "3"}, "--replicas 3 needs a cluster of at least three NATS servers; name them with --nats"},
+		{[]string{"server", "--nats", "nats://h", "--replicas", "2"}, "--replicas 2: 1, or 3 on a cluster of NATS"},
 		{[]string{"server", "--creds", "f"}, "--creds is for an external NATS"},
 		{[]string{"server", "--beat", "1ms"}, "--beat 1ms: at least 50ms"},
 		{[]string{"server", "--log-format", "xml"}, "--log-format must be one of"},
@@ -158,7 +175,7 @@ func TestHelp(t *testing.T) {
 	out, errs, code := command()
 	require.Zero(t, code)
 	require.Empty(t, errs)
-	for _, name := range []string{"demo", "run", "validate", "worker", "signal", "approve", "server", "version"} {
+	for _, name := range []string{"demo", "run", "validate", "apply", "trigger", "cancel", "schedule", "ledger", "verify", "backfill", "worker", "signal", "approve", "server", "version"} {
 		require.Contains(t, out, "\n  "+name+" ")
 	}
 }
