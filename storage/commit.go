@@ -27,6 +27,7 @@ func (db *DB) Commit(ctx context.Context, changes []engine.Change) ([]error, err
 	refused := make([]error, len(changes))
 	for i := range changes {
 		refused[i] = check(&changes[i])
+		forget(&changes[i])
 	}
 	if db.singleRows {
 		// Each statement is short, and the driver would start a goroutine a statement to

@@ -246,6 +246,15 @@ func (b *book) write(ctx context.Context, w *writer) error {
 	return w.countEnded(ctx, b.ended)
 }
 
+// forget makes the Change say nothing of its firings until it is stored.
+func forget(c *engine.Change) {
+	for i := range c.Firings {
+		if done := c.Firings[i].Done; done != nil {
+			*done = engine.FiringDone{}
+		}
+	}
+}
+
 // tell gives the callers what became of their firings.
 func (b *book) tell() {
 	if b == nil {

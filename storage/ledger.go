@@ -144,32 +144,29 @@ func (db *DB) ByKey(ctx context.Context, job int64, key string, live bool, limit
 // DeleteLedger deletes skips that ended, and dead letters that died, before the time, at most
 // limit rows. A row that may still grow has not ended.
 func (db *DB) DeleteLedger(ctx context.Context, before int64, limit int) (int64, error) {
-	var rows int64
-	err := db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		w := db.writer(tx)
-		var old []ledgerRow
-		err := tx.NewRaw("SELECT kind, id, from_at FROM ledger l WHERE to_at < ? AND NOT EXISTS "+
-			"(SELECT 1 FROM schedules s WHERE s.kind = l.kind AND s.id = l.id AND s.skip_from = l.from_at) ORDER BY to_at LIMIT ?", before, limit).Scan(ctx, &old)
-		if err != nil {
+	// Read before the transaction, which is short so: what does not grow any more never will.
+	var old []ledgerRow
+	err := db.read.NewRaw("SELECT kind, id, from_at FROM ledger l WHERE to_at < ? AND NOT EXISTS "+
+		"(SELECT 1 FROM schedules s WHERE s.kind = l.kind AND s.id = l.id AND s.skip_from = l.from_at) ORDER BY to_at LIMIT ?", before, limit).Scan(ctx, &old)
+	if err != nil {
+		return 0, db.wrap(err, "read the old ledger")
+	}
+	var dead []int64
+	if err := db.read.NewRaw("SELECT id FROM dead_letters WHERE died_at < ? ORDER BY id LIMIT ?", before, limit-len(old)).Scan(ctx, &dead); err != nil {
+		return 0, db.wrap(err, "read old dead letters")
+	}
+	if len(old)+len(dead) == 0 {
+		return 0, nil
+	}
+	err = db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := db.tables.ledger.remove(ctx, db.writer(tx), old); err != nil || len(dead) == 0 {
 			return err
 		}
-		if err := db.tables.ledger.remove(ctx, w, old); err != nil {
-			return err
-		}
-		rows = int64(len(old))
-		var dead []int64
-		if err := tx.NewRaw("SELECT id FROM dead_letters WHERE died_at < ? ORDER BY id LIMIT ?", before, limit-len(old)).Scan(ctx, &dead); err != nil {
-			return err
-		}
-		if len(dead) == 0 {
-			return nil
-		}
-		rows += int64(len(dead))
-		_, err = tx.NewRaw("DELETE FROM dead_letters WHERE id IN (?)", bun.List(dead)).Exec(ctx)
+		_, err := tx.NewRaw("DELETE FROM dead_letters WHERE id IN (?)", bun.List(dead)).Exec(ctx)
 		return err
 	})
 	if err != nil {
 		return 0, db.wrap(err, "delete from the ledger")
 	}
-	return rows, nil
+	return int64(len(old) + len(dead)), nil
 }

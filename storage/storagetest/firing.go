@@ -526,10 +526,12 @@ func exerciseFiringRefused(t *testing.T, s engine.Store) {
 	// A stale owner fires nothing.
 	stale := o.change()
 	stale.Firings = []engine.Firing{good()}
+	stale.Firings[0].Done = &engine.FiringDone{Failed: 7} // of another try
 	claimed, err := s.ClaimShard(t.Context(), row.Shard, o.server.Number, o.server.Token)
 	require.NoError(t, err)
 	o.shard = *claimed
 	require.ErrorIs(t, one(t, s, stale), engine.ErrFenced)
+	require.Equal(t, engine.FiringDone{}, *stale.Firings[0].Done)
 	require.Equal(t, row, schedule(t, s, engine.KindJob, j.ID))
 
 	// Of a job that is not there nothing fires.
