@@ -43,6 +43,9 @@ func (s *Server) loop(ctx context.Context) {
 // wall is the database's clock, epoch ms: what schedules go by. It may be put back.
 func (s *Server) wall() int64 { return s.cluster.Now() }
 
+// Now is the database's clock as this server knows it, epoch ms.
+func (s *Server) Now() int64 { return s.wall() }
+
 func (s *Server) now() int64 { return s.clock.at(s.cluster.Now(), s.mono()) }
 
 // clock never goes back: what is due at a moment that has been must not wait for it to come
