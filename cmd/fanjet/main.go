@@ -51,6 +51,7 @@ type commands struct {
 	Demo     demoCmd     `cmd:"" help:"See Fanjet work: count the words of the machine's Go source tree with three workers, all in this process."`
 	Run      runCmd      `cmd:"" help:"Run a workflow file to its end."`
 	Validate validateCmd `cmd:"" help:"Check files of definitions; every error with its file, line and column."`
+	Next     nextCmd     `cmd:"" help:"Show when a schedule fires next, and which fires are moved or skipped and why."`
 	Apply    applyCmd    `cmd:"" help:"Save the apps, calendars, jobs and workflows of files on a server."`
 	Trigger  triggerCmd  `cmd:"" help:"Start instances of a job."`
 	Cancel   cancelCmd   `cmd:"" help:"Cancel the instances of a job under a business key."`

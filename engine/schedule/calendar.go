@@ -245,7 +245,8 @@ func parseWeekdays(field string, names []string) (set, error) {
 	return s, nil
 }
 
-// why says to people why a day is off: the name of its entry, or what it is.
+// why says to people why a day is off: the name of its entry, or what it is. Days of one reason
+// have one text.
 func (c *Calendar) why(day int64) string {
 	for _, d := range c.Off {
 		if first, last, err := d.span("off"); err == nil && first <= day && day <= last && d.Name != "" {
@@ -259,7 +260,7 @@ func (c *Calendar) why(day int64) string {
 		}
 	}
 	if c.week.has(weekday(day)) {
-		return time.Weekday(weekday(day)).String()
+		return "a day off of every week"
 	}
-	return formatDate(day) + " is off"
+	return "a day off"
 }

@@ -222,14 +222,28 @@ func (c *compiler) instant(field, text string) int64 {
 	if err == nil {
 		return c.year(field, text, t, t.UnixMilli())
 	}
-	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			ms := int64(t.Nanosecond() / int(time.Millisecond))
-			return c.year(field, text, t, c.zone.first(t.Unix())*1000+ms)
-		}
+	if t, ok := localTime(text); ok {
+		ms := int64(t.Nanosecond() / int(time.Millisecond))
+		return c.year(field, text, t, c.zone.first(t.Unix())*1000+ms)
 	}
 	c.fail(field, "%q: write 2006-01-02T15:04:05Z or, local to the zone, 2006-01-02T15:04:05", clip(text))
 	return 0
+}
+
+// localTime reads a time without a zone, as if it were of UTC.
+func localTime(text string) (time.Time, bool) {
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// localSeconds is localTime as a local second.
+func localSeconds(text string) (int64, bool) {
+	t, ok := localTime(text)
+	return t.Unix(), ok
 }
 
 func (c *compiler) year(field, text string, t time.Time, at int64) int64 {

@@ -47,14 +47,13 @@ func (s *Schedule) Preview(after, anchor int64, n int) []Fire {
 		t, ok := s.next(after, anchor)
 		if !ok || t > limit {
 			p.gaps(after, min(s.end, after+searchYears*366*daySeconds*1000))
-			p.tooLate()
+			p.tooLate(after)
 			break
 		}
 		p.gaps(after, t)
 		if len(s.calendars) > 0 {
 			if allowed, to := s.state(t); !allowed {
-				p.excluded(t, min(to, s.end))
-				after = to
+				after = p.excluded(t, to)
 				continue
 			}
 		}
@@ -69,7 +68,8 @@ func (s *Schedule) Preview(after, anchor int64, n int) []Fire {
 type preview struct {
 	*Schedule
 	anchor int64
-	most   int // of lines; reached where gaps are all there is
+	most   int // of lines; reached where nothing runs any more
+	asked  int // how often a calendar was asked why
 	fires  []Fire
 }
 
@@ -95,11 +95,11 @@ func (p *preview) tooEarly(after int64) {
 }
 
 // tooLate notes what End keeps from running.
-func (p *preview) tooLate() {
+func (p *preview) tooLate(after int64) {
 	if p.end == maxTime {
 		return
 	}
-	if t, ok := p.rule.next(p.end, p.anchor); ok {
+	if t, ok := p.rule.next(max(p.end, after), p.anchor); ok {
 		p.add(Fire{At: t, Last: t, Count: 1, Skipped: true, Reason: ReasonValidity, Note: "after the end, " + p.spec.End + ", and so is all that follows"})
 	}
 }
@@ -138,22 +138,44 @@ func clockText(local int64) string {
 	return text
 }
 
-// excluded notes what calendars exclude from t on, as far as to.
-func (p *preview) excluded(t, to int64) {
-	last, _ := p.prev(to, p.anchor)
-	n := p.count(t-1, to, p.anchor)
-	if i := len(p.fires) - 1; i >= 0 && p.fires[i].Reason == ReasonCalendar {
-		p.fires[i].Last, p.fires[i].Count = last, p.fires[i].Count+n
-		return
+// excluded notes what calendars exclude from t on, a day at a time so that each gets its own
+// reason, and tells how far it came. to is how far all is excluded: it goes that far at once
+// after so many days that nobody reads on.
+func (p *preview) excluded(t, to int64) int64 {
+	var last *Fire
+	if n := len(p.fires); n > 0 && p.fires[n-1].Reason == ReasonCalendar {
+		last = &p.fires[n-1]
 	}
-	day := p.day(t)
+	note := ""
+	if p.asked < p.most {
+		p.asked++
+		day := p.day(t)
+		note = p.why(day)
+		u := floorDiv(t, 1000)
+		midnight := (day+1)*daySeconds - (p.zone.local(u) - u) // if no clock change is before it, else to is less
+		to = min(to, midnight*1000-1)
+	} else if last != nil {
+		note = last.Note
+	}
+	end, _ := p.prev(to, p.anchor)
+	n := p.count(t-1, to, p.anchor)
+	if last != nil && last.Note == note {
+		last.Last, last.Count = end, last.Count+n
+	} else {
+		p.add(Fire{At: t, Last: end, Count: n, Skipped: true, Reason: ReasonCalendar, Note: note})
+	}
+	return to
+}
+
+// why names the calendars that exclude a day, and what it is in them.
+func (p *preview) why(day int64) string {
 	var why []string
 	for i, c := range p.calendars {
 		if c.off(day) {
 			why = append(why, fmt.Sprintf("calendar %s: %s", p.spec.Calendars[i], c.why(day)))
 		}
 	}
-	p.add(Fire{At: t, Last: last, Count: n, Skipped: true, Reason: ReasonCalendar, Note: strings.Join(why, "; ")})
+	return strings.Join(why, "; ")
 }
 
 // runs notes a fire, and what a clock change does to it.
@@ -188,6 +210,12 @@ func (p *preview) runs(t int64) {
 			default:
 				f.Note += "this is the second"
 			}
+		}
+	case once:
+		if want, ok := localSeconds(p.spec.At); ok && want != local {
+			f.Reason, f.Note = ReasonGap, leftOut(want, want, 1)+": moved to "+clockText(local)
+		} else if ok && p.zone.pass(u) == 1 {
+			f.Reason, f.Note = ReasonOverlap, fmt.Sprintf("%s comes twice on %s: it runs at the first", clockText(local), formatDate(dayOf(local)))
 		}
 	case *daily:
 		if begin, moved := r.moved(t); moved {
