@@ -116,10 +116,8 @@ func (h firing) Depends(ctx context.Context, row *engine.Schedule) (wait, skip b
 		if err != nil {
 			return false, false, fmt.Errorf("schedule of job %q, which it follows: %w", d.Job, err)
 		}
-		// One that is due at this moment and has not been fired yet comes first.
-		due := of.Enabled && !of.Paused() && of.NextAt != 0 && of.NextAt <= row.NextAt
-		wait = wait || of.Open > 0 || due
-		skip = skip || !d.Weak && of.LastStatus != 0 && of.LastStatus != engine.StatusSucceeded
+		waits, skips := fire.Follows(row, d, of)
+		wait, skip = wait || waits, skip || skips
 	}
 	return wait, skip && !wait, nil
 }
