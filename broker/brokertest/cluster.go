@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func RunCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
 	for i := range c.nodes {
-		c.nodes[i] = &Server{t: t, c: embedded.Config{Dir: t.TempDir(), Port: -1, Name: nodeName(i), Logger: Quiet()}}
+		c.nodes[i] = &Server{t: t, c: embedded.Config{Dir: tempDir(t), Port: -1, Name: nodeName(i), Logger: Quiet()}}
 	}
 	t.Cleanup(c.Kill)
 	// A port that is free now may be taken a moment later.
@@ -49,6 +50,18 @@ func RunCluster(t testing.TB) *Cluster {
 	}
 	c.Settle()
 	return c
+}
+
+// tempDir is t.TempDir for a server that may still be writing when it has shut down: a store
+// that it opened while it did is not closed.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "brokertest-") //nolint:usetesting // see above
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, 20*time.Second, 10*time.Millisecond, "cannot remove %s", dir)
+	})
+	return dir
 }
 
 func nodeName(i int) string { return "node-" + strconv.Itoa(i) }

@@ -19,11 +19,13 @@ import (
 type partsConfig struct {
 	dir     string // of the data; may be empty if nothing is embedded
 	dbURL   string // default SQLite in dir
-	natsURL string // external NATS; empty embeds one
+	natsURL string // external NATS, several of a cluster separated by commas; empty embeds one
 	host    string // of the embedded NATS
 	port    int    // of it; -1 any free one
 	token   string
 	creds   string
+
+	replicas int // of the streams; 0 is 1
 
 	ackWait, lease, beat time.Duration
 
@@ -79,10 +81,14 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	defer cancel()
 	p.broker, err = broker.Connect(dial, broker.Config{
 		Options: broker.Options{URL: p.url, Token: c.token, CredsFile: c.creds, Logger: c.log.Logger},
-		AckWait: c.ackWait,
+		AckWait: c.ackWait, Replicas: c.replicas,
 	})
 	if err != nil {
 		return p, unreachable(err, p.url, "is NATS running there, and the token right?")
+	}
+	// The server would wait for its streams; what a person must mend is better said now.
+	if err = p.broker.EnsureReports(ctx); err != nil {
+		return p, err
 	}
 	p.server, err = server.New(server.Config{
 		Store: p.store, Broker: p.broker, AckWait: c.ackWait, Lease: c.lease, BeatEvery: c.beat, Log: c.log.Logger,

@@ -9,7 +9,8 @@ import (
 type serverCmd struct {
 	Data   string        `default:"fanjet-data" env:"FANJET_DATA" type:"path" help:"Directory of what is embedded."`
 	DB     string        `env:"FANJET_DB" placeholder:"URL" help:"mysql://user:password@host:3306/database, or sqlite:PATH; default SQLite in the data directory."`
-	NATS   string        `name:"nats" env:"FANJET_NATS" placeholder:"URL" help:"An external NATS with JetStream, nats://host:4222; default an embedded one."`
+	NATS   string        `name:"nats" env:"FANJET_NATS" placeholder:"URL" help:"An external NATS with JetStream, nats://host:4222, several of a cluster separated by commas; default an embedded one."`
+	Copies int           `name:"replicas" default:"1" env:"FANJET_REPLICAS" help:"On how many servers of a NATS cluster each stream lies: 1, or 3 with --nats. All servers of Fanjet must be given the same."`
 	Listen string        `placeholder:"HOST:PORT" help:"Where the embedded NATS listens; default 127.0.0.1:4222. Port 0 is any free one. Beyond this machine it needs --token."`
 	Token  string        `env:"FANJET_TOKEN" help:"Asked of everybody who connects to the embedded NATS, or shown to the external one."`
 	Creds  string        `env:"FANJET_CREDS" type:"path" help:"A credentials file for the external NATS."`
@@ -50,7 +51,7 @@ func (c *serverCmd) Run(con *console) error {
 
 // parts checks the flags and says what the server is made of.
 func (c *serverCmd) parts() (partsConfig, error) {
-	p := partsConfig{dir: c.Data, dbURL: c.DB, natsURL: c.NATS, token: c.Token, creds: c.Creds, ackWait: c.Ack, lease: c.Lease, beat: c.Beat}
+	p := partsConfig{dir: c.Data, dbURL: c.DB, natsURL: c.NATS, replicas: c.Copies, token: c.Token, creds: c.Creds, ackWait: c.Ack, lease: c.Lease, beat: c.Beat}
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -58,6 +59,12 @@ func (c *serverCmd) parts() (partsConfig, error) {
 		if d.value < 50*time.Millisecond {
 			return p, invalid("%s %v: at least 50ms", d.flag, d.value)
 		}
+	}
+	if c.Copies != 1 && c.Copies != 3 {
+		return p, invalid("--replicas %d: 1, or 3 on a cluster of NATS", c.Copies)
+	}
+	if c.Copies != 1 && c.NATS == "" {
+		return p, invalid("--replicas %d needs a cluster of at least three NATS servers; name them with --nats, separated by commas", c.Copies)
 	}
 	if c.NATS != "" {
 		if c.Listen != "" {

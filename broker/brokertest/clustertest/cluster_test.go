@@ -10,13 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/broker/brokertest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestBothEnds(t *testing.T) {
 	brokertest.Exercise(t, func(t testing.TB) brokertest.Site { return brokertest.RunCluster(t) }, brokertest.Open)
