@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,12 @@ func redact(raw string) string {
 	return "(unreadable)"
 }
 
+// abandoned is how long a transaction may stand still before the server ends it. A process
+// that is frozen in the middle of one keeps its locks, on rows of its shards too, from those
+// who are to take over. MySQL has no such bound: there they wait until it goes on or its
+// connection breaks.
+const abandoned = 5 * time.Second
+
 func (db *DB) openMySQL(ctx context.Context, cfg Config) error {
 	db.dialect = mysqlDialect
 	dc, err := mysqlConfig(cfg.URL)
@@ -48,6 +55,7 @@ func (db *DB) openMySQL(ctx context.Context, cfg Config) error {
 	isolation := "transaction_isolation"
 	if strings.Contains(version, "MariaDB") {
 		isolation = "tx_isolation"
+		dc.Params["idle_transaction_timeout"] = strconv.Itoa(int(abandoned / time.Second))
 	}
 	if err := mysqlOldEnough(version); err != nil {
 		return fmt.Errorf("%s: %w", where, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,4 +73,20 @@ func TestOutage(t *testing.T) {
 	server.Signal(t, syscall.SIGCONT)
 	require.NoError(t, commit())
 	kept(5)
+}
+
+// A process that is frozen in the middle of a transaction does not keep others from its rows
+// for long: the server ends it, and nothing of it is stored.
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	server := storagetest.StartMariaDB(t)
+	db := open(t, storage.Config{URL: server.Database(t)})
+	require.NoError(t, db.Abandon(t.Context(), "UPDATE shards SET report_cursor = 77 WHERE shard = 3"))
+	began := time.Now()
+	_, err := db.RawExec(t.Context(), "UPDATE shards SET commit_no = commit_no + 1 WHERE shard = 3")
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 20*time.Second)
+	rows, err := db.ShardOwners(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 0, rows[3].Cursor)
 }
