@@ -221,10 +221,8 @@ func taskKey(in *inst, phase broker.Phase, number int64) engine.TaskKey {
 
 // began notes that a worker has the chunk.
 func (o *Owner) began(in *inst, c *chunk, who Target) {
-	if c.holder != who {
-		c.holder, c.since = who, o.now
-	}
-	c.accepted = true
+	// It has it now, whatever its beats said while the answer that gave it was on the way.
+	c.holder, c.since, c.accepted = who, o.now, true
 	if in.StartedAt == 0 {
 		in.StartedAt = o.now
 	}

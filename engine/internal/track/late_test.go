@@ -1,6 +1,7 @@
 package track_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -186,4 +187,56 @@ func TestNoToAnOlderRequest(t *testing.T) {
 		r.says("a", started(c), succeeded(c, "1"))
 		require.Equal(t, "succeeded", r.status(1))
 	}
+}
+
+// The answer that gives a chunk away may be long on its way. Beats of that time do not list
+// it; who says then that it has begun has it all the same.
+func TestBeatsFromBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.wait(10 * time.Second)
+	r.trigger(1, workflow.Spec{})
+	c := r.sent(1, root, 0)
+	require.Equal(t, broker.VerdictYours, r.asks("b", c).Verdict)
+	r.wait(3 * time.Second)
+	r.crew.beatAt = r.now
+	r.says("b", started(c))
+	r.says("a", started(c), failed(c, 0, broker.ErrorPermanent, "it had been frozen"))
+	require.Equal(t, "running", r.status(1))
+	require.Equal(t, "b", r.rows[1].Worker)
+	r.says("b", succeeded(c, "1"))
+	require.Equal(t, "succeeded", r.status(1))
+}
+
+// A directed chunk that is half finished when its owner changes stays with its worker: sent
+// again, what is left of it would go in another chunk, which the worker does not know.
+func TestHalfFinishedChunkStaysWithItsWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.wait(10 * time.Second)
+	r.trigger(1, workflow.Spec{Mode: workflow.Map, Routing: workflow.RoutingRandom})
+	c := r.sent(1, root, 0)
+	r.answers(c, "a", broker.DirectedAccepted)
+	r.says("a", started(c))
+	r.emits(c, 0, 7, 0, slices.Repeat([]string{"x"}, 400)...)
+	one := r.sent(1, subs, 1)
+	r.answers(one, "a", broker.DirectedAccepted)
+	r.says("a", mapped(succeeded(c, "", 0), 400, 7), started(one), succeeded(one, "")) // now the pace is known
+	var many *broker.Chunk
+	for _, c := range r.chunks() {
+		if len(c.Tasks) > 2 {
+			many = c
+		}
+	}
+	require.NotNil(t, many)
+	r.answers(many, "a", broker.DirectedAccepted)
+	first, second := many.Tasks[0].Number, many.Tasks[1].Number
+	r.says("a", started(many), succeeded(many, "", first))
+	r.crew.holders[many.ChunkKey] = track.Target{Worker: "a", Incarnation: 1}
+	r.begin()
+	r.wait(10 * time.Second)
+	r.listed(nil)
+	require.Equal(t, many.ChunkKey, r.sent(1, subs, second).ChunkKey)
+	r.says("a", succeeded(many, "", second))
+	require.EqualValues(t, 3, r.runs[1].Succeeded)
 }

@@ -129,6 +129,7 @@ func (o *Owner) resend(in *inst, present []int64) {
 		case slices.Contains(present, id) || c.sentAt >= in.listed || o.holds(in, c):
 		case c.worker.Worker != "" && o.now < o.readyAt:
 			in.relist = true
+		case c.worker.Worker != "" && !c.accepted && o.found(in, c):
 		case c.worker.Worker != "" && !c.accepted && o.fleet.Alive(in.app.Name, c.worker.Worker, c.worker.Incarnation):
 			if c.asked == 0 { // else its answer is on the way
 				o.sendAgain(in, c)
@@ -138,15 +139,8 @@ func (o *Owner) resend(in *inst, present []int64) {
 		case o.now < o.readyAt && (in.Worker != "" || o.byRequest(in, c)):
 			// Whether a worker has it shows in the beats.
 			in.relist = true
+		case o.found(in, c):
 		default:
-			if t, ok := o.fleet.Holder(in.app.Name, c.key); ok {
-				c.holder, c.since, c.accepted = t, o.now, true
-				o.watchTask(in, c)
-				if o.byRequest(in, c) {
-					c.worker = t
-				}
-				continue
-			}
 			o.stats.Republished++
 			o.again(in, c)
 		}
@@ -160,6 +154,23 @@ func (o *Owner) resend(in *inst, present []int64) {
 	if in.bc != nil && o.insts[in.ID] == in {
 		o.advance(in)
 	}
+}
+
+// found tells whether a live worker lists the chunk, which then has it. One that was
+// directed to a worker may be half finished there, accepted in the time of an owner before:
+// what is left of it would be sent in a chunk of another number, which that worker does not
+// know.
+func (o *Owner) found(in *inst, c *chunk) bool {
+	t, ok := o.fleet.Holder(in.app.Name, c.key)
+	if !ok || c.worker.Worker != "" && t != c.worker {
+		return false
+	}
+	c.holder, c.since, c.accepted = t, o.now, true
+	o.watchTask(in, c)
+	if o.byRequest(in, c) {
+		c.worker = t
+	}
+	return true
 }
 
 // byRequest tells whether the chunk goes to a worker by request, not through a lane.

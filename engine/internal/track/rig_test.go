@@ -30,6 +30,7 @@ type crew struct {
 	directed bool
 	holders  map[broker.ChunkKey]track.Target
 	missing  bool
+	beatAt   int64 // two beats without any chunk came from everybody until then
 }
 
 func (c *crew) targets() (out []track.Target) {
@@ -67,7 +68,9 @@ func (c *crew) Holder(_ string, k broker.ChunkKey) (track.Target, bool) {
 	return t, ok
 }
 
-func (c *crew) Missing(string, string, uint64, broker.ChunkKey, int64) bool { return c.missing }
+func (c *crew) Missing(_, _ string, _ uint64, _ broker.ChunkKey, since int64) bool {
+	return c.missing || since < c.beatAt
+}
 
 const rigShard = 3
 
