@@ -131,12 +131,11 @@ func (a *API) authenticate(ctx context.Context, r *http.Request) (p access.Princ
 		p, err = a.byToken(ctx, strings.TrimSpace(token))
 		return p, false, err
 	}
-	cookie, err := r.Cookie(cookieName(a.cfg.Insecure))
-	if err != nil {
-		return p, false, nil // nobody: what is public is open to them
+	for _, cookie := range r.CookiesNamed(cookieName(a.cfg.Insecure)) {
+		p, err = a.bySession(ctx, cookie.Value)
+		return p, true, err
 	}
-	p, err = a.bySession(ctx, cookie.Value)
-	return p, true, err
+	return p, false, nil // nobody: what is public is open to them
 }
 
 func (a *API) byToken(ctx context.Context, text string) (p access.Principal, err error) {

@@ -123,8 +123,10 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		w := engine.WorkflowDef{ID: s.cluster.NextID(), App: app.ID, Name: d.Name, Title: d.Title, Enabled: true, Definition: doc,
-			Schedule: d.Schedule, MaxRunning: int32(maxRunning(d.MaxRunning, d.Schedule)), CreatedAt: s.wall(), UpdatedAt: s.wall()}
+		w := engine.WorkflowDef{
+			ID: s.cluster.NextID(), App: app.ID, Name: d.Name, Title: d.Title, Enabled: true, Definition: doc,
+			Schedule: d.Schedule, MaxRunning: int32(maxRunning(d.MaxRunning, d.Schedule)), CreatedAt: s.wall(), UpdatedAt: s.wall(),
+		}
 		old, err := s.cfg.Store.WorkflowByName(ctx, app.ID, d.Name)
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
