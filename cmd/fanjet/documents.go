@@ -63,8 +63,7 @@ func (d *documents) problem(file string, err error) {
 
 // filesOf are the files of a folder in the order of their names, or the file itself.
 func filesOf(path string) ([]string, error) {
-	// Who reads what is no folder says what is wrong with it.
-	if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
+	if path == "-" || !isFolder(path) {
 		return []string{path}, nil
 	}
 	var files []string
@@ -83,6 +82,12 @@ func filesOf(path string) ([]string, error) {
 		err = fmt.Errorf("the folder holds no file that ends in %s", strings.Join(documentFiles, ", "))
 	}
 	return files, err
+}
+
+// isFolder is false also for what is not there: who reads it says so.
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func readFileOr(file string, in io.Reader) ([]byte, error) {
