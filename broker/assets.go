@@ -108,10 +108,10 @@ func passing(err error) bool {
 func (b *Broker) explain(op string, room int64, err error) error {
 	var theirs *jetstream.APIError
 	if errors.As(err, &theirs) {
-		switch theirs.ErrorCode {
-		case codeNotClustered:
+		if theirs.ErrorCode == codeNotClustered {
 			return fmt.Errorf("%s: %d replicas are asked of a NATS server that is not in a cluster; connect to a cluster of at least 3 servers with JetStream, or ask for 1 replica: %w", op, b.c.Replicas, err)
-		case codeNoPeers:
+		}
+		if theirs.ErrorCode == codeNoPeers {
 			return fmt.Errorf("%s: not enough servers of the cluster can take it, with %d replicas and %d MiB reserved; start those that are down, raise their store limit (max_file_store), or ask for fewer replicas: %w: %w", op, b.c.Replicas, room>>20, ErrUnavailable, err)
 		}
 	}

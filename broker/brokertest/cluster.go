@@ -71,7 +71,7 @@ func (c *Cluster) assemble() error {
 	var held [Nodes]net.Listener // all at once, so that they differ
 	var routes []string
 	for i := range held {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/broker/brokertest"
 )
 
@@ -38,4 +40,32 @@ func TestServer_NotACluster(t *testing.T) {
 	_, errs, code := command("server", "--db", "sqlite:"+filepath.Join(t.TempDir(), "fanjet.db"), "--nats", nats.URL(), "--replicas", "3")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs, "3 replicas are asked of a NATS server that is not in a cluster; connect to a cluster of at least 3 servers with JetStream, or ask for 1 replica")
+}
+
+// TestServer_Cluster runs a server on three NATS servers with three replicas. Each in turn is
+// killed, the leader of the app's tasks first, and whatever runs meanwhile ends well.
+func TestServer_Cluster(t *testing.T) {
+	t.Parallel()
+	c := brokertest.RunCluster(t)
+	server := start(t, "server", "--data", t.TempDir(), "--nats", c.URL(), "--replicas", "3")
+	server.until("server is ready")
+	count := func(while func()) {
+		args, worker := countCommand(t, "testdata", "--server", c.URL())
+		p := start(t, append(args, "--worker", worker)...)
+		while()
+		out, errs, code := p.wait()
+		require.Zero(t, code, errs)
+		require.Regexp(t, `(?m)^report +succeeded`, out)
+	}
+	count(func() {})
+	first := c.Leader("TASKS-" + broker.SetFor("demo", brokertest.Nodes))
+	for i := range brokertest.Nodes {
+		node := (first + i) % brokertest.Nodes
+		count(func() { c.KillNode(node) })
+		c.StartNode(node)
+		c.Settle()
+	}
+	server.signal(os.Interrupt)
+	_, errs, code := server.wait()
+	require.Zero(t, code, errs)
 }
