@@ -20,9 +20,9 @@ type IdentityStore interface {
 // called again, when the transaction is.
 type AuditFunc func(prev AuditRecord) AuditRecord
 
-// RoleGuard looks at how many users hold each role over the whole system once the change is
-// made, those who are disabled not counted, and refuses the change by an error. No other
-// change of a user's roles or of who is disabled happens meanwhile.
+// RoleGuard looks at how many people hold each role over the whole system once the change is
+// made, services and those who are disabled not counted, and refuses the change by an error.
+// No other change of anybody's roles, or of who is disabled, happens meanwhile.
 type RoleGuard func(holders map[Role]int) error
 
 // UserStore keeps users, their roles, and codes of one use.

@@ -11,6 +11,7 @@ type Store interface {
 	DefinitionStore
 	HistoryStore
 	ScheduleStore
+	IdentityStore
 	Close() error
 }
 

@@ -36,6 +36,7 @@ var migrations = []migration{
 	}},
 	{version: 2, name: "nested workflows, waits, signals and lists", up: migrateToV2},
 	{version: 3, name: "schedules, ledger, permits and calendars", up: migrateToV3, fill: fillV3},
+	{version: 4, name: "users, sessions, tokens, audit and secrets", up: migrateToV4},
 }
 
 const migrationsTable = `CREATE TABLE IF NOT EXISTS migrations (
