@@ -56,7 +56,8 @@ func (db *DB) DeleteHistory(ctx context.Context, after, before int64, limit int)
 type past struct {
 	db                   *DB
 	instances, workflows []pastRow
-	own                  []pastRow // final instances of the workflow instances that go
+	own                  []pastRow   // final instances of the workflow instances that go
+	permits              []permitRow // that final instances should have given back
 }
 
 // look reads the page. Both tables share one order of ids, so the page ends where the first
@@ -104,11 +105,38 @@ func (p *past) choose(ctx context.Context, limit int) error {
 		return err
 	}
 	p.instances = slices.DeleteFunc(p.instances, func(r pastRow) bool { return r.Of != 0 && there[r.Of] != nil })
-	if len(p.workflows) == 0 {
-		return nil
+	if len(p.workflows) > 0 {
+		err := p.db.read.NewRaw("SELECT id, workflow_id AS of_id, job_id, status FROM instances WHERE workflow_id IN (?) AND status >= 5 ORDER BY workflow_id, id LIMIT ?",
+			bun.List(ids(p.workflows)), limit).Scan(ctx, &p.own)
+		if err != nil {
+			return err
+		}
 	}
-	return p.db.read.NewRaw("SELECT id, workflow_id AS of_id, job_id, status FROM instances WHERE workflow_id IN (?) AND status >= 5 ORDER BY workflow_id, id LIMIT ?",
-		bun.List(ids(p.workflows)), limit).Scan(ctx, &p.own)
+	return p.findPermits(ctx)
+}
+
+// findPermits looks before the transaction, which is short so, as there are hardly any.
+func (p *past) findPermits(ctx context.Context) error {
+	of := map[int64][]int64{}
+	for _, rows := range [][]pastRow{p.instances, p.own} {
+		for _, r := range rows {
+			if r.Job != 0 {
+				of[r.Job] = append(of[r.Job], r.ID)
+			}
+		}
+	}
+	for part := range slices.Chunk(keysOf(of), maxRows) {
+		var held []permitRow
+		if err := p.db.read.NewSelect().Model(&held).Where("job_id IN (?)", bun.List(part)).Scan(ctx); err != nil {
+			return err
+		}
+		for _, h := range held {
+			if slices.Contains(of[h.Job], h.Instance) {
+				p.permits = append(p.permits, h)
+			}
+		}
+	}
+	return nil
 }
 
 // maxDepth bounds how far up and down the nesting is followed; the engine nests less deeply.
@@ -239,13 +267,7 @@ func (p *past) remove(ctx context.Context, tx bun.Tx) (int64, error) {
 	}
 	slices.SortFunc(instances, func(a, b pastRow) int { return cmp.Compare(a.ID, b.ID) })
 	instances = slices.Compact(instances)
-	permits := make([]permitRow, 0, len(instances))
-	for _, r := range instances {
-		if r.Job != 0 {
-			permits = append(permits, permitRow{Job: r.Job, Instance: r.ID})
-		}
-	}
-	if err := p.db.tables.permits.remove(ctx, p.db.writer(tx), permits); err != nil {
+	if err := p.db.tables.permits.remove(ctx, p.db.writer(tx), p.permits); err != nil {
 		return 0, err
 	}
 	for part := range slices.Chunk(ids(instances), maxRows) {
