@@ -69,6 +69,17 @@ func monthLength(year, month int64) int64 {
 	return 31
 }
 
+// patternYears is how far a search goes where only rules count, neither lists of dates nor
+// listed clock changes: the 14 kinds of a year, by the weekday of its first day and leap day or
+// none, all come within 40 years, also around a year such as 2100 that has no leap day.
+const patternYears = 41
+
+// patternEnd is how far, in ms, a search from after goes that lists of dates bear upon up to
+// the year listed.
+func patternEnd(after, listed int64) int64 {
+	return max(after, dayNumber(listed, 1, 1)*daySeconds*1000) + patternYears*366*daySeconds*1000
+}
+
 // set is a set of small numbers.
 type set uint64
 

@@ -57,7 +57,7 @@ func (r *cronRule) next(after, _ int64) (int64, bool) {
 	if r.never {
 		return 0, false
 	}
-	for u := floorDiv(after, 1000) + 1; u <= maxTime/1000; {
+	for u, limit := floorDiv(after, 1000)+1, r.limit(after); u <= limit; {
 		s := r.near(u)
 		if s.gap && u == s.start {
 			return u * 1000, true
@@ -78,6 +78,19 @@ func (r *cronRule) next(after, _ int64) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// listedChanges is the year before which the zones' lists of clock changes end; from there on
+// they follow rules.
+const listedChanges = 2200
+
+// limit is the last second in which a search looks that may find nothing: a local time may be
+// one that clock changes leave out every year.
+func (r *cronRule) limit(after int64) int64 {
+	if !r.anyYear {
+		return maxTime / 1000 // the years end it
+	}
+	return min(patternEnd(after, listedChanges), maxTime) / 1000
 }
 
 func (r *cronRule) prev(until, _ int64) (int64, bool) {

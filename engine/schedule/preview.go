@@ -42,11 +42,11 @@ func (s *Schedule) Preview(after, anchor int64, n int) []Fire {
 	p := preview{Schedule: s, anchor: anchor, most: 4*n + 16}
 	p.tooEarly(after)
 	after = max(after, s.start-1)
-	limit := max(after, indexTo*daySeconds*1000) + searchYears*366*daySeconds*1000
+	limit := patternEnd(after, lastYear+1)
 	for left := n; left > 0; {
 		t, ok := s.next(after, anchor)
 		if !ok || t > limit {
-			p.gaps(after, min(s.end, after+searchYears*366*daySeconds*1000))
+			p.gaps(after, min(s.end, limit))
 			p.tooLate(after)
 			break
 		}

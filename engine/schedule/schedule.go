@@ -32,7 +32,7 @@ func (s *Schedule) Spec() workflow.Schedule { return s.spec }
 // for Next(end, end).
 func (s *Schedule) Next(after, anchor int64) (at int64, ok bool) {
 	after, anchor = clamp(after), clamp(anchor)
-	limit := max(after, indexTo*daySeconds*1000) + searchYears*366*daySeconds*1000
+	limit := patternEnd(after, lastYear+1)
 	for {
 		t, ok := s.next(after, anchor)
 		if !ok || len(s.calendars) == 0 {

@@ -54,6 +54,9 @@ func TestTrouble_ImpossibleDates(t *testing.T) {
 		{Cron: "0 0 0 ? 2 1#5 2027-2031"},
 		{Cron: "0 9 * * *", Zone: "America/New_York", Calendars: []string{"closed"}},
 		{Cron: "0 9 * * 1", Zone: "America/New_York", Calendars: []string{"mondays"}},
+		{Cron: "0 30 2 ? 3 1#2", Zone: "America/New_York", DSTGap: workflow.GapSkip}, // in the gap of every year
+		{Cron: "0 30 2/22 ? 3 1#2", Zone: "America/New_York"},
+		{Cron: "* * * * * ?", Zone: "America/New_York", Calendars: []string{"closed"}},
 		{Cron: "* * * * *", End: "2020-01-01T00:00:00Z"},
 		{At: "2020-01-01T00:00:00Z"},
 		{},
