@@ -40,7 +40,8 @@ type world struct {
 	jobs      map[int64]*job
 	away      bool // the database
 	fault     func(engine.Change) fault
-	most      int // the most schedules one read has brought
+	owner     *owner // that runs now, the newest
+	most      int    // the most schedules one read has brought
 }
 
 // fault is what becomes of a commit.
@@ -72,7 +73,7 @@ type job struct {
 }
 
 // tell runs a story in a bubble.
-func tell(t *testing.T, story func(w *world)) {
+func tell(t *testing.T, story func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, real: time.Now(), calendars: map[string]*schedule.Calendar{}, jobs: map[int64]*job{}}
@@ -83,7 +84,7 @@ func tell(t *testing.T, story func(w *world)) {
 		require.NoError(t, err)
 		w.store = db
 		defer func() { require.NoError(t, db.Close()) }()
-		story(w)
+		story(t, w)
 	})
 }
 
@@ -286,6 +287,9 @@ func (w *world) start(c fire.Config, lease time.Duration) *owner {
 	o.cancel = cancel
 	o.ended.Go(func() { o.fire.Run(ctx) })
 	o.ended.Go(func() { o.committing(ctx) })
+	w.mu.Lock()
+	w.owner = o
+	w.mu.Unlock()
 	o.adopt()
 	synctest.Wait()
 	return o
@@ -305,6 +309,11 @@ func (o *owner) stop() {
 
 // kill ends the server as a kill -9 does; what it has decided and not stored is gone.
 func (o *owner) kill() {
+	o.w.mu.Lock()
+	if o.w.owner == o {
+		o.w.owner = nil
+	}
+	o.w.mu.Unlock()
 	o.cancel()
 	o.ended.Wait()
 }
@@ -537,7 +546,7 @@ func (o *owner) begin(j *job) {
 		j.begun++
 		in.StartedAt = max(o.w.now(), 1)
 		j.rows[in.ID] = in
-		j.running[in.ID] = time.AfterFunc(j.took(n), func() { o.end(j, in, j.status(n)) })
+		j.running[in.ID] = time.AfterFunc(j.took(n), func() { o.w.end(j, in, j.status(n)) })
 		j.most = max(j.most, len(j.running))
 	}
 }
@@ -568,25 +577,34 @@ func (o *owner) replace(j *job, but int64) {
 	old := j.waiting
 	j.waiting = nil
 	for _, in := range old {
-		go o.end(j, in, engine.StatusStopped)
+		go o.w.end(j, in, engine.StatusStopped)
 	}
 	for id, timer := range j.running {
 		if id != but && timer.Stop() {
 			in := j.rows[id]
-			go o.end(j, in, engine.StatusStopped)
+			go o.w.end(j, in, engine.StatusStopped)
 		}
 	}
 }
 
-// end stores that a run is final; it is tried until it is known to be stored.
-func (o *owner) end(j *job, in *engine.Instance, status engine.Status) {
+// end stores that a run is final, through the server that is there; it is tried until it is
+// known to be stored.
+func (w *world) end(j *job, in *engine.Instance, status engine.Status) {
 	final := *in
-	final.Status, final.Reason, final.FinishedAt = status, "", o.w.now()
+	final.Status, final.Reason, final.FinishedAt = status, "", w.now()
+	again := func() { time.AfterFunc(100*time.Millisecond, func() { w.end(j, in, status) }) }
+	w.mu.Lock()
+	o := w.owner
+	w.mu.Unlock()
+	if o == nil {
+		again()
+		return
+	}
 	o.mu.Lock()
 	f, owned := o.fences[in.Shard]
 	o.mu.Unlock()
 	if !owned {
-		time.AfterFunc(100*time.Millisecond, func() { o.end(j, in, status) })
+		again()
 		return
 	}
 	o.Commit(engine.Change{
@@ -596,17 +614,16 @@ func (o *owner) end(j *job, in *engine.Instance, status engine.Status) {
 		go func() {
 			if err != nil {
 				o.Lost(f, err)
-				stored, err := o.w.store.Instance(context.Background(), in.ID)
-				if err != nil || !stored.Status.Terminal() {
-					time.AfterFunc(100*time.Millisecond, func() { o.end(j, in, status) })
+				if row, err := w.store.Instance(context.Background(), in.ID); err != nil || !row.Status.Terminal() {
+					again()
 					return
 				}
 			}
-			o.w.mu.Lock()
+			w.mu.Lock()
 			delete(j.running, in.ID)
 			delete(j.rows, in.ID)
 			o.begin(j)
-			o.w.mu.Unlock()
+			w.mu.Unlock()
 			o.fire.LookAt(engine.KindJob, j.id)
 		}()
 	})
