@@ -41,7 +41,11 @@ type UserStore interface {
 	// user, or another issuer or subject, ends the sessions. guard may be nil.
 	SaveUser(ctx context.Context, u User, guard RoleGuard, audit AuditFunc) (*User, error)
 	// SetPassword sets the encoded password, forgets failed logins and ends all sessions.
+	// Tokens stay: revoke them too, if the user is no longer trusted.
 	SetPassword(ctx context.Context, user int64, encoded string, mustChange bool, at int64, audit AuditFunc) error
+	// RehashPassword replaces an encoded password by another encoding of the same, if it is
+	// still there; the sessions go on. Where it is not, nothing happens.
+	RehashPassword(ctx context.Context, user int64, old, fresh string) error
 	// SetTOTP sets the sealed key of the second factor, or takes it away if it is empty, and
 	// ends all sessions. step is the step of the code that proved it, which counts no more.
 	SetTOTP(ctx context.Context, user int64, sealed []byte, step, at int64, audit AuditFunc) error
@@ -124,9 +128,9 @@ type AuditQuery struct {
 
 // AuditStore keeps the audit log. Records are added, and nothing changes or deletes them.
 type AuditStore interface {
-	// AppendAudit adds the record that build makes of the last one. Appends come one after
-	// the other, on all servers, so that the chain never forks; a record that does not follow
-	// is ErrInvalid. It returns the record.
+	// AppendAudit adds the record that build makes of the last one and returns it. Appends
+	// come one after the other, on all servers, so that the chain never forks; a record that
+	// does not follow is ErrInvalid. Callers at the same time share a commit.
 	AppendAudit(ctx context.Context, build AuditFunc) (*AuditRecord, error)
 	// AuditHead is the last record, ErrNotFound if there is none.
 	AuditHead(ctx context.Context) (*AuditRecord, error)

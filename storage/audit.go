@@ -34,6 +34,8 @@ type auditRow struct {
 
 func newAuditRow(r *engine.AuditRecord) (*auditRow, error) {
 	var d door
+	d.text("kind of actor", string(r.ActorKind), 16)
+	d.text("outcome", string(r.Outcome), 16)
 	d.text("actor", r.ActorName, engine.MaxUserName)
 	d.text("action", r.Action, engine.MaxName)
 	d.text("target", r.Target, engine.MaxKey)
@@ -86,8 +88,11 @@ func (db *DB) serially(ctx context.Context, audit engine.AuditFunc, fn func(ctx 
 		if err := fn(ctx, tx); err != nil || audit == nil {
 			return err
 		}
-		_, err = appendAudit(ctx, tx, prev, audit)
-		return err
+		row, err := nextAudit(&prev, audit)
+		if err != nil {
+			return err
+		}
+		return insertAudit(ctx, tx, []*auditRow{row})
 	})
 }
 
@@ -108,8 +113,9 @@ func (db *DB) lockAudit(ctx context.Context, tx bun.Tx) (engine.AuditRecord, err
 	return row.noun(), err
 }
 
-func appendAudit(ctx context.Context, tx bun.Tx, prev engine.AuditRecord, build engine.AuditFunc) (*engine.AuditRecord, error) {
-	next := build(prev)
+// nextAudit is the row of the record that build makes of prev, and moves prev to it.
+func nextAudit(prev *engine.AuditRecord, build engine.AuditFunc) (*auditRow, error) {
+	next := build(*prev)
 	row, err := newAuditRow(&next)
 	if err != nil {
 		return nil, fmt.Errorf("audit record: %w", err)
@@ -117,29 +123,17 @@ func appendAudit(ctx context.Context, tx bun.Tx, prev engine.AuditRecord, build 
 	if next.Seq != prev.Seq+1 || next.Prev != prev.Hash {
 		return nil, fmt.Errorf("audit record %d does not follow record %d: %w", next.Seq, prev.Seq, engine.ErrInvalid)
 	}
-	if _, err := tx.NewInsert().Model(row).Returning("NULL").Exec(ctx); err != nil {
-		return nil, err
-	}
-	_, err = tx.ExecContext(ctx, "UPDATE audit_head SET seq = ? WHERE one = 1", next.Seq)
-	n := row.noun()
-	return &n, err
+	*prev = next
+	return row, nil
 }
 
-// AppendAudit adds the record that build makes of the last one; see engine.AuditStore.
-func (db *DB) AppendAudit(ctx context.Context, build engine.AuditFunc) (*engine.AuditRecord, error) {
-	var out *engine.AuditRecord
-	err := db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		prev, err := db.lockAudit(ctx, tx)
-		if err != nil {
-			return err
-		}
-		out, err = appendAudit(ctx, tx, prev, build)
+// insertAudit stores rows that follow the head, which is locked, and moves it.
+func insertAudit(ctx context.Context, tx bun.Tx, rows []*auditRow) error {
+	if _, err := tx.NewInsert().Model(&rows).Returning("NULL").Exec(ctx); err != nil {
 		return err
-	})
-	if err != nil {
-		return nil, db.wrap(err, "append to the audit log")
 	}
-	return out, nil
+	_, err := tx.ExecContext(ctx, "UPDATE audit_head SET seq = ? WHERE one = 1", rows[len(rows)-1].Seq)
+	return err
 }
 
 // AuditHead is the last record.

@@ -46,6 +46,7 @@ type DB struct {
 	tables      tables
 	prepared    map[string]*sql.Stmt // SQLite: of the writer
 	maxPacket   int                  // MySQL: bytes of a statement
+	audit       auditQueue
 	closers     []func() error
 }
 

@@ -199,6 +199,22 @@ func (db *DB) SetPassword(ctx context.Context, user int64, encoded string, mustC
 	})
 }
 
+// RehashPassword replaces an encoded password by another encoding of the same; see
+// engine.UserStore.
+func (db *DB) RehashPassword(ctx context.Context, user int64, old, fresh string) error {
+	var d door
+	d.text("encoded password", fresh, maxPassword)
+	d.hold(fresh != "" && old != "", "an encoded password is not empty")
+	if err := d.err(); err != nil {
+		return err
+	}
+	err := db.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE users SET password = ? WHERE id = ? AND password = ?", fresh, user, old)
+		return err
+	})
+	return db.wrap(err, "encode the password of user %d anew", user)
+}
+
 // SetTOTP sets the sealed key of the second factor, or takes it away, and ends all sessions.
 func (db *DB) SetTOTP(ctx context.Context, user int64, sealed []byte, step, at int64, audit engine.AuditFunc) error {
 	return db.resetUser(ctx, user, audit, "set the second factor", func(u *engine.User) {

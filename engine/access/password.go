@@ -62,7 +62,8 @@ func (r PasswordRules) CheckPassword(password, name string) error {
 	return nil
 }
 
-// Expired tells whether a password that was set then must be changed.
+// Expired tells whether a password that was set then must be changed: set MustChange of the
+// user before OfSession, if so.
 func (r PasswordRules) Expired(setAt, now int64) bool { return r.MaxAge > 0 && now-setAt > r.MaxAge }
 
 func kinds(s string) int {

@@ -83,6 +83,13 @@ func exerciseSessions(t *testing.T, s engine.Store) {
 	require.Equal(t, "$new", u.Password)
 	require.True(t, u.MustChange)
 	require.EqualValues(t, base+1, u.PasswordAt)
+	require.NoError(t, s.RehashPassword(ctx, u.ID, "$old", "$rehashed"))
+	require.Equal(t, *u, user(t, s, u.ID), "the password was changed meanwhile")
+	require.NoError(t, s.RehashPassword(ctx, u.ID, "$new", "$rehashed"))
+	want := *u
+	want.Password = "$rehashed"
+	require.Equal(t, want, user(t, s, u.ID), "and the sessions go on")
+	require.ErrorIs(t, s.RehashPassword(ctx, u.ID, "", "$x"), engine.ErrInvalid)
 	u, err = s.UserByName(ctx, "user-second-factor")
 	require.NoError(t, err)
 	require.Equal(t, []byte{7}, u.TOTP)
