@@ -62,6 +62,7 @@ type API struct {
 	start time.Time
 	err   []error // routes that may not be
 	perms map[string]access.Permission
+	names names
 }
 
 // New makes the API. It fails if a route declares no permission, or one that does not exist.

@@ -10,7 +10,12 @@ import (
 // routes adds all routes; each file has those of its noun.
 func (a *API) routes() {
 	a.systemRoutes()
+	a.appRoutes()
 	a.jobRoutes()
+	a.scheduleRoutes()
+	a.calendarRoutes()
+	a.instanceRoutes()
+	a.workflowRoutes()
 }
 
 type nothing struct{}

@@ -38,9 +38,18 @@ func (s *Server) callSchedule(ctx context.Context, q api.ScheduleRequest) api.Sc
 	if err != nil {
 		return api.ScheduleReply{Error: apiError(err)}
 	}
-	spec, err := json.Marshal(st.Spec)
+	out, err := ScheduleBody(st)
 	if err != nil {
 		return api.ScheduleReply{Error: apiError(err)}
+	}
+	return out
+}
+
+// ScheduleBody is a standing as the contract has it.
+func ScheduleBody(st *Standing) (api.ScheduleReply, error) {
+	spec, err := json.Marshal(st.Spec)
+	if err != nil {
+		return api.ScheduleReply{}, fmt.Errorf("encode the schedule: %w", err)
 	}
 	out := api.ScheduleReply{
 		Kind: st.Kind.String(), ID: st.ID, Version: st.Version, Enabled: st.Enabled, Schedule: spec, NextAt: st.NextAt, Open: st.Open,
@@ -53,7 +62,7 @@ func (s *Server) callSchedule(ctx context.Context, q api.ScheduleRequest) api.Sc
 	if st.LastStatus != 0 {
 		out.LastStatus = st.LastStatus.String()
 	}
-	return out
+	return out, nil
 }
 
 func (s *Server) callLedger(ctx context.Context, q api.LedgerRequest) api.LedgerReply {
@@ -61,6 +70,11 @@ func (s *Server) callLedger(ctx context.Context, q api.LedgerRequest) api.Ledger
 	if err != nil {
 		return api.LedgerReply{Error: apiError(err)}
 	}
+	return LedgerBody(entries, more)
+}
+
+// LedgerBody are entries of the ledger as the contract has them.
+func LedgerBody(entries []LedgerEntry, more bool) api.LedgerReply {
 	out := api.LedgerReply{Entries: make([]api.LedgerEntry, 0, len(entries)), More: more}
 	for _, e := range entries {
 		if f := e.Fired; f != nil {
@@ -80,6 +94,11 @@ func (s *Server) callVerify(ctx context.Context, q api.LedgerRequest) api.Verify
 	if err != nil {
 		return api.VerifyReply{Error: apiError(err)}
 	}
+	return VerifyBody(v)
+}
+
+// VerifyBody is a verification as the contract has it.
+func VerifyBody(v *Verification) api.VerifyReply {
 	return api.VerifyReply{
 		From: v.From, To: v.To, Expected: v.Expected, Fired: v.Fired, Skipped: v.Skipped,
 		Missing:    api.Times{Count: v.MissingCount, First: v.Missing},

@@ -41,6 +41,8 @@ type JobDef struct {
 	Spec     workflow.Spec
 	Schedule workflow.Schedule // zero: it fires by call only
 	Disabled bool
+	// Expect refuses the job with ErrConflict unless it is at this version; 0 takes any.
+	Expect int32
 }
 
 // SaveJob makes or updates a job that fires by call only.
@@ -75,6 +77,10 @@ func (s *Server) SaveJobDef(ctx context.Context, d JobDef) (*engine.Job, error) 
 		}
 		old, err := s.cfg.Store.JobByName(ctx, a.ID, d.Name)
 		switch {
+		case err == nil && d.Expect != 0 && old.Version != d.Expect:
+			return nil, fmt.Errorf("job %q is at version %d, not %d: read it again: %w", d.Name, old.Version, d.Expect, engine.ErrConflict)
+		case errors.Is(err, engine.ErrNotFound) && d.Expect != 0:
+			return nil, fmt.Errorf("job %q, of which you have seen version %d: %w", d.Name, d.Expect, err)
 		case errors.Is(err, engine.ErrNotFound):
 		case err != nil:
 			return nil, fmt.Errorf("job %q: %w", d.Name, err)

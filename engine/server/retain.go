@@ -9,7 +9,7 @@ import (
 
 const (
 	retainEvery = time.Minute
-	retainPage  = 500
+	retainPage  = 150
 	// retainShare is how many times as long as a deletion took the next one waits, so that
 	// deleting a year of history takes a fifth of the database at most.
 	retainShare = 4

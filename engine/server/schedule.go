@@ -60,6 +60,7 @@ type Definition struct {
 	Workflow string
 }
 
+// String names it to people.
 func (d Definition) String() string {
 	if d.Job != "" {
 		return fmt.Sprintf("job %q of app %q", d.Job, d.App)
@@ -120,6 +121,26 @@ func (s *Server) Schedule(ctx context.Context, d Definition) (*Standing, error) 
 		out.P50, out.P95 = took[len(took)/2], took[min(len(took)*95/100, len(took)-1)]
 	}
 	return out, nil
+}
+
+// Preview is what a schedule would fire next in an app, after from (epoch ms; 0 is now), with
+// what does not run between; at most schedule.MaxPreview fires that run, 5 if n is 0.
+func (s *Server) Preview(ctx context.Context, app string, spec workflow.Schedule, from int64, n int) ([]schedule.Fire, error) {
+	a, err := s.cfg.Store.AppByName(ctx, app)
+	if err != nil {
+		return nil, fmt.Errorf("app %q: %w", app, err)
+	}
+	c, err := s.compile(ctx, a.ID, spec)
+	if err != nil {
+		return nil, err
+	}
+	if from == 0 {
+		from = s.wall()
+	}
+	if n <= 0 {
+		n = 5
+	}
+	return c.Preview(from, from, min(n, schedule.MaxPreview)), nil
 }
 
 // PauseSchedule stops a schedule from firing. What runs goes on, and calls still start runs.
