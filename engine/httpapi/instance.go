@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/access"
 	"github.com/fanjet/fanjet/engine/api"
+	"github.com/fanjet/fanjet/engine/server"
 )
 
 // byIDIn names a run by its id. Which app it belongs to is found out, and looked at.
@@ -144,17 +144,15 @@ func (a *API) instanceRoutes() {
 		}
 		out := list[api.LogLine]{Items: []api.LogLine{}}
 		seen := 0
-		err = a.cfg.Server.Logs(ctx, row.ID, func(b *broker.LogBatch) error {
-			for _, l := range b.Lines {
-				if seen++; seen <= in.Skip {
-					continue
-				}
-				if len(out.Items) == in.Limit {
-					out.Next = strconv.Itoa(seen - 1)
-					return errEnough
-				}
-				out.Items = append(out.Items, api.LogLine{At: l.At, Level: level(l.Level), Message: l.Text, Task: b.Number, Worker: b.Worker})
+		err = a.cfg.Server.LogLines(ctx, row.ID, func(l server.LogLine) error {
+			if seen++; seen <= in.Skip {
+				return nil
 			}
+			if len(out.Items) == in.Limit {
+				out.Next = strconv.Itoa(seen - 1)
+				return errEnough
+			}
+			out.Items = append(out.Items, api.LogLine{At: l.At, Level: level(l.Level), Message: l.Text, Task: l.Task, Worker: l.Worker})
 			return nil
 		})
 		if err != nil && !isEnough(err) {
