@@ -75,6 +75,15 @@ func (s *Server) takeCommand(c engine.Command) {
 	}
 	s.background(func(ctx context.Context) {
 		w, err := s.cfg.Store.WorkflowInstance(ctx, c.Target)
+		if err == nil && w.Reason == engine.ReasonQueued && c.Kind == engine.CommandStopWorkflow {
+			e := s.execution(ctx, *w)
+			s.inbox.put(item{do: func(now int64) {
+				if s.flow.CancelQueued(now, e, "stopped by request before it began") {
+					s.answered(c)
+				}
+			}}, false)
+			return
+		}
 		if err == nil && !w.Status.Terminal() {
 			return // it is about to begin; the command is read again
 		}

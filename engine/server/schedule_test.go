@@ -297,3 +297,50 @@ func TestCancelKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
+
+// max_running of a workflow: what is over it waits, says so, and can be stopped meanwhile.
+func TestWorkflowMaxRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	release := make(chan struct{})
+	var running, most atomic.Int64
+	w.worker("w", 8, func(p *processor.Worker) {
+		p.Register("hold", processor.Func(func(ctx context.Context, _ *processor.Task) (any, error) {
+			n := running.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			defer running.Add(-1)
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		}))
+	})
+	d := &workflow.Definition{Kind: workflow.KindWorkflow, App: "test", Name: "one", MaxRunning: 1, Nodes: []workflow.Node{{ID: "a", Spec: workflow.Spec{Processor: "hold"}}}}
+	var ids []int64
+	for range 4 {
+		id, err := w.server.StartWorkflow(w.ctx, server.Start{Definition: d})
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	for _, id := range ids[1:] {
+		require.Eventually(t, func() bool {
+			wi, err := w.store.WorkflowInstance(w.ctx, id)
+			require.NoError(t, err)
+			return wi.Status == engine.StatusWaiting && wi.Reason == engine.ReasonQueued
+		}, eventually, 10*time.Millisecond)
+	}
+	require.NoError(t, w.server.StopWorkflow(w.ctx, ids[2]))
+	wi, err := w.server.WaitWorkflow(w.ctx, ids[2])
+	require.NoError(t, err)
+	require.Equal(t, engine.StatusCanceled, wi.Status)
+	close(release)
+	for _, i := range []int{0, 1, 3} {
+		wi, err := w.server.WaitWorkflow(w.ctx, ids[i])
+		require.NoError(t, err)
+		require.Equal(t, engine.StatusSucceeded, wi.Status, wi.Error)
+	}
+	require.Equal(t, int64(1), most.Load())
+	require.Equal(t, int64(4), w.standing(server.Definition{App: "test", Workflow: "one"}).Runs)
+}

@@ -35,6 +35,21 @@ func (f *Flow) full(e *Execution) bool {
 	return most > 0 && f.roots[e.Row.Workflow] >= most
 }
 
+// CancelQueued ends a workflow instance that waits for others of its workflow. It is false if
+// that has begun meanwhile, or is not the newest that is known of it.
+func (f *Flow) CancelQueued(now int64, e Execution, why string) bool {
+	f.now = max(f.now, now)
+	if f.live[e.Row.ID] != nil || f.sink.Pending(e.Row.Shard) == nil || f.past.stale(&e.Row) || e.Row.Status != engine.StatusWaiting {
+		return false
+	}
+	x := newExecution(e)
+	x.Row.Status, x.Row.Reason, x.Row.FinishedAt, x.Row.Error = engine.StatusCanceled, "", f.now, why
+	f.past.add(&x.Row)
+	f.store(x)
+	f.over(x)
+	return true
+}
+
 // queue says in its row why the workflow instance waits. It begins when it is read again.
 func (f *Flow) queue(e *Execution) {
 	if e.Row.Reason == engine.ReasonQueued {
@@ -43,6 +58,6 @@ func (f *Flow) queue(e *Execution) {
 	if c := f.sink.Pending(e.Row.Shard); c != nil {
 		row := e.Row
 		row.Reason = engine.ReasonQueued
-		c.Workflows = append(c.Workflows, row)
+		put(&c.NewWorkflows, &c.Workflows, row, false, sameWorkflow)
 	}
 }
