@@ -27,6 +27,9 @@ import (
 
 const roleEnv = "FANJET_KILL_ROLE"
 
+// clockMark is where a process says in its log what its wall clock shows.
+const clockMark = "clock"
+
 // role says what a process is.
 type role struct {
 	Kind string // server, broker, worker
@@ -36,7 +39,12 @@ type role struct {
 	// NATS, of a broker or a server that embeds one, is the broker's directory.
 	NATS string
 	Port int
-	URL  string // of the broker
+	// Cluster, of a broker, is where it meets the others.
+	Cluster  embedded.Cluster
+	Replicas int
+	URL      string // of the broker
+	// Skew is how far the wall clock is ahead of the machine's.
+	Skew time.Duration
 	// Ledger, of a worker, is where it notes what it begins and ends.
 	Ledger string
 	Slots  int
@@ -62,9 +70,12 @@ func TestMain(m *testing.M) {
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	slog.SetDefault(log)
+	if err := skew(r.Skew); err != nil {
+		log.Error("the wall clock is the machine's", "err", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	log.Info("begins", "pid", os.Getpid())
+	log.Info("begins", "pid", os.Getpid(), clockMark, time.Now().UnixMilli())
 	if err := r.run(ctx, log); err != nil {
 		log.Error("ends", "err", err)
 		os.Exit(1)
@@ -92,7 +103,7 @@ func (r *role) run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (r *role) broker(log *slog.Logger) (*embedded.Server, error) {
-	return embedded.Start(embedded.Config{Dir: r.NATS, Port: r.Port, Logger: log})
+	return embedded.Start(embedded.Config{Dir: r.NATS, Port: r.Port, Name: r.Name, Cluster: r.Cluster, Logger: log})
 }
 
 func (r *role) server(ctx context.Context, log *slog.Logger) (err error) {
@@ -108,7 +119,7 @@ func (r *role) server(ctx context.Context, log *slog.Logger) (err error) {
 		}
 		defer ns.Shutdown()
 	}
-	b, err := broker.Connect(ctx, broker.Config{Options: broker.Options{URL: r.URL, Name: r.Name, Logger: log}, AckWait: r.AckWait})
+	b, err := broker.Connect(ctx, broker.Config{Options: broker.Options{URL: r.URL, Name: r.Name, Logger: log}, AckWait: r.AckWait, Replicas: r.Replicas})
 	if err != nil {
 		return interrupted(ctx, err)
 	}

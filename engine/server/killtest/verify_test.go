@@ -231,7 +231,7 @@ func (w *world) drained() {
 	b, err := broker.Connect(ctx, broker.Config{Options: broker.Options{URL: w.url, Name: "observer"}})
 	require.NoError(t, err)
 	defer b.Close()
-	set := ""
+	set := broker.SetFor(app, w.procs[0].role.Replicas)
 	ids := map[int64]bool{}
 	for _, e := range readLedger(t, w.ledger) {
 		ids[e.key.instance] = true

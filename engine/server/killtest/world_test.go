@@ -3,6 +3,7 @@
 package killtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,16 +22,18 @@ import (
 
 	"github.com/fanjet/fanjet/broker"
 	"github.com/fanjet/fanjet/broker/brokertest"
+	"github.com/fanjet/fanjet/broker/embedded"
 	"github.com/fanjet/fanjet/storage/storagetest"
 )
 
-// world is what runs: one server or two, a broker in the server or beside it, and workers.
+// world is what runs: servers, a broker in the server or beside it, or a cluster of three, and
+// workers.
 type world struct {
 	t      *testing.T
 	dir    string
 	dbURL  string
 	db     *storagetest.Server // MariaDB; nil on SQLite
-	url    string              // of the broker
+	url    string              // of the broker, or of all nodes, separated by commas
 	ledger string
 	procs  []*proc
 	client *broker.Client
@@ -42,7 +45,7 @@ type world struct {
 
 // hit is something bad that was done to a process.
 type hit struct {
-	what     string // kill, freeze
+	what     string // kill, freeze, stop
 	kind     string
 	pid      int
 	from, to int64 // ns; from the signal until it runs again
@@ -62,10 +65,16 @@ type proc struct {
 type setup struct {
 	mariadb bool
 	apart   bool // the broker is a process of its own
+	cluster bool // three brokers, processes of their own, and three replicas
 	servers int
 	workers int
 	slots   int
+	lease   time.Duration   // default 1.5 s
+	skew    []time.Duration // of the servers' wall clocks
 }
+
+// nodes is how many brokers a cluster has.
+const nodes = 3
 
 func newWorld(t *testing.T, s setup) *world {
 	w := &world{t: t, dir: t.TempDir(), began: time.Now()}
@@ -80,28 +89,26 @@ func newWorld(t *testing.T, s setup) *world {
 		w.db = storagetest.StartMariaDB(t)
 		w.dbURL = w.db.Database(t)
 	}
-	port := freePort(t)
-	w.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	base := role{
-		Port: port, URL: w.url, DB: w.dbURL, AckWait: 2 * time.Second, Lease: 1500 * time.Millisecond,
+		DB: w.dbURL, AckWait: 2 * time.Second, Lease: cmp.Or(s.lease, 1500*time.Millisecond),
 		Beat: 500 * time.Millisecond, Silent: 5 * time.Second, Drain: 10 * time.Second,
 	}
-	nats := filepath.Join(w.dir, "nats")
-	if s.apart {
-		r := base
-		r.Kind, r.Name, r.NATS = "broker", "broker", nats
-		w.add(r)
+	if s.cluster {
+		w.addCluster(&base)
+	} else {
+		w.addBroker(&base, s.apart)
 	}
 	for i := range s.servers {
 		r := base
 		r.Kind, r.Name = "server", fmt.Sprintf("server%d", i+1)
-		if !s.apart {
-			r.NATS = nats
+		if i < len(s.skew) {
+			r.Skew = s.skew[i]
 		}
 		w.add(r)
 	}
 	for i := range s.workers {
 		r := base
+		r.NATS = ""
 		r.Kind, r.Name, r.Ledger, r.Slots = "worker", fmt.Sprintf("worker%d", i+1), w.ledger, s.slots
 		w.add(r)
 	}
@@ -118,11 +125,48 @@ func newWorld(t *testing.T, s setup) *world {
 	return w
 }
 
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().(*net.TCPAddr).Port
+// addBroker adds the one broker, or has the servers embed it.
+func (w *world) addBroker(base *role, apart bool) {
+	base.Port = freePorts(w.t, 1)[0]
+	w.url = fmt.Sprintf("nats://127.0.0.1:%d", base.Port)
+	base.URL, base.NATS = w.url, filepath.Join(w.dir, "nats")
+	if apart {
+		r := *base
+		r.Kind, r.Name = "broker", "broker"
+		w.add(r)
+		base.NATS = ""
+	}
+}
+
+// addCluster adds the brokers of a cluster.
+func (w *world) addCluster(base *role) {
+	ports := freePorts(w.t, 2*nodes)
+	var urls, routes []string
+	for i := range nodes {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[nodes+i]))
+	}
+	w.url = strings.Join(urls, ",")
+	base.URL, base.Replicas = w.url, nodes
+	for i := range nodes {
+		r := *base
+		r.Kind, r.Name, r.Port = "broker", fmt.Sprintf("node%d", i+1), ports[i]
+		r.NATS = filepath.Join(w.dir, r.Name)
+		r.Cluster = embedded.Cluster{Name: app, Port: ports[nodes+i], Routes: routes}
+		w.add(r)
+	}
+}
+
+// freePorts are ports that differ.
+func freePorts(t testing.TB, n int) []int {
+	var out []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, l.Close()) }()
+		out = append(out, l.Addr().(*net.TCPAddr).Port)
+	}
+	return out
 }
 
 func (w *world) add(r role) { w.procs = append(w.procs, &proc{w: w, role: r}) }
