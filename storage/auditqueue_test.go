@@ -133,3 +133,38 @@ func BenchmarkAppendAudit(b *testing.B) {
 		}
 	}
 }
+
+// Who looks for what one person did, or what was done to one job, does not read all the rest.
+func TestAuditPlans(t *testing.T) {
+	eachDialect(t, func(t *testing.T, cfg Config) {
+		ctx := t.Context()
+		db, err := Open(ctx, cfg)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		var rows []*auditRow
+		for n := range int64(5000) {
+			rows = append(rows, &auditRow{
+				Seq: n + 1, At: n, ActorKind: "user", Actor: n % 100, Action: "jobs.write", App: n % 50, Target: fmt.Sprint("job:", n%500), Outcome: "done",
+				Prev: make([]byte, 32), Hash: make([]byte, 32),
+			})
+		}
+		_, err = db.write.NewInsert().Model(&rows).Returning("NULL").Exec(ctx)
+		require.NoError(t, err)
+		if !db.singleRows {
+			_, err = db.write.ExecContext(ctx, "ANALYZE TABLE audit")
+			require.NoError(t, err)
+		}
+		spied := &spy{}
+		db.read = db.read.WithQueryHook(spied)
+		for key, q := range map[string]engine.AuditQuery{
+			"audit_actor_id": {Actor: 7, Limit: 50}, "audit_app_id": {App: 7, Limit: 50, Before: 4000}, "audit_target": {Target: "job:7", Limit: 50},
+		} {
+			spied.texts = nil
+			got, err := db.AuditRecords(ctx, q)
+			require.NoError(t, err)
+			require.NotEmpty(t, got)
+			plan := explain(t, db, spied.texts[0])
+			require.Contains(t, plan, key, spied.texts[0])
+		}
+	})
+}
