@@ -104,22 +104,22 @@ func (h firing) Make(ctx context.Context, row *engine.Schedule, at int64) (engin
 }
 
 // Depends looks how the jobs stand that a schedule follows.
-func (h firing) Depends(ctx context.Context, row *engine.Schedule) (wait, skip bool, err error) {
+func (h firing) Depends(ctx context.Context, row *engine.Schedule) (fire.Depends, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	var out fire.Depends
 	for _, d := range row.Spec.After {
 		job, err := h.s.cfg.Store.JobByName(ctx, row.App, d.Job)
 		if err != nil {
-			return false, false, fmt.Errorf("job %q, which it follows: %w", d.Job, err)
+			return out, fmt.Errorf("job %q, which it follows: %w", d.Job, err)
 		}
 		of, err := h.s.cfg.Store.Schedule(ctx, engine.KindJob, job.ID)
 		if err != nil {
-			return false, false, fmt.Errorf("schedule of job %q, which it follows: %w", d.Job, err)
+			return out, fmt.Errorf("schedule of job %q, which it follows: %w", d.Job, err)
 		}
-		waits, skips := fire.Follows(row, d, of)
-		wait, skip = wait || waits, skip || skips
+		out.Follow(row, d, of)
 	}
-	return wait, skip && !wait, nil
+	return out, nil
 }
 
 func (h firing) Commit(c engine.Change, gen uint32, done func(error)) {

@@ -30,19 +30,22 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 		anchor = delayAnchor(row, spec.Every.Milliseconds())
 	}
 	if len(spec.After) > 0 && row.NextAt != 0 && row.NextAt <= now {
-		wait, skip, err := s.host.Depends(ctx, row)
+		d, err := s.host.Depends(ctx, row)
 		switch {
 		case err != nil:
 			return f, 0, err
-		case wait:
-			if e.held == 0 {
-				e.held = now
-			}
+		case d.Wait:
 			return f, now + pollPause, nil
-		case skip:
+		case d.Skip:
 			return s.skipDependent(row, compiled, anchor, now), 0, nil
-		case e.held != 0:
-			now = e.held // it is not late for having waited
+		case d.Ready > row.NextAt && now-d.Ready <= spec.MisfireAfter.Milliseconds()+pollPause && s.released[keyOf(row)] < d.Ready:
+			// It is not late for having waited. That is for one fire; those that came due behind
+			// it are for the misfire policy, lest a slow job lets go of a flood.
+			if len(s.released) >= 10_000 {
+				clear(s.released)
+			}
+			s.released[keyOf(row)] = d.Ready
+			now = max(row.NextAt, min(now, compiled.Jittered(row.NextAt, row.ID)))
 		}
 	}
 	p := plan(compiled, row, anchor, now)
@@ -53,11 +56,17 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 	if f.MaxRunning == 0 && spec.Overlap != workflow.OverlapAllow {
 		f.MaxRunning = 1
 	}
-	if spec.Type == workflow.ScheduleDelay {
-		f.Delay = spec.Every.Milliseconds()
-	}
 	if p.NextOK {
 		f.NextAt, f.WakeAt = p.Next, compiled.Jittered(p.Next, row.ID)
+	}
+	if spec.Type == workflow.ScheduleDelay {
+		f.Delay = spec.Every.Milliseconds()
+		if !p.NextOK && len(p.Run) > 0 {
+			// The end of the run sets the next one; but if there is no run, for others are under
+			// way or it was made already, nothing would.
+			f.NextAt = now + f.Delay
+			f.WakeAt = f.NextAt
+		}
 	}
 	f.Skips = skips(row, p.Skips, now)
 	for _, at := range p.Run {

@@ -5,10 +5,20 @@ import (
 	"github.com/fanjet/fanjet/workflow"
 )
 
-// Follows tells whether the due fire of a schedule must wait for a job that it follows, and
-// whether it must not run, because that job had to succeed and has not.
-func Follows(row *engine.Schedule, d workflow.Dependency, of *engine.Schedule) (wait, skip bool) {
+// Depends is how a fire stands to the jobs that it follows.
+type Depends struct {
+	Wait bool // one of them is under way, or is to be fired first
+	Skip bool // one that must have succeeded has not
+	// Ready is when the last of them ended, epoch ms; 0: none has ever run. A fire is not late
+	// for having waited until then.
+	Ready int64
+}
+
+// Follow adds what one of these jobs says about the due fire of a schedule.
+func (d *Depends) Follow(row *engine.Schedule, on workflow.Dependency, of *engine.Schedule) {
 	// One that is due at this moment and has not been fired yet comes first.
 	due := of.Enabled && !of.Paused() && of.NextAt != 0 && of.NextAt <= row.NextAt
-	return of.Open > 0 || due, !d.Weak && of.LastStatus != 0 && of.LastStatus != engine.StatusSucceeded
+	d.Wait = d.Wait || of.Open > 0 || due
+	d.Skip = d.Skip || !on.Weak && of.LastStatus != 0 && of.LastStatus != engine.StatusSucceeded
+	d.Ready = max(d.Ready, of.LastEnd)
 }

@@ -166,6 +166,33 @@ func TestFixedDelayGoesOn(t *testing.T) {
 	}
 }
 
+// A fixed_delay that finds as many runs by call as may be tries again after its pause.
+func TestFixedDelayBesideCalls(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		overlap workflow.Overlap
+		want    string
+	}{
+		"skip": {workflow.OverlapSkip, "run 10s, overlap 20s-30s x2, run 40s, run 50s"},
+		"fail": {workflow.OverlapFail, "run 10s, failed 20s, failed 30s, run 40s, run 50s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tell(t, func(t *testing.T, w *world) {
+				j := w.job("j", workflow.Schedule{Type: workflow.ScheduleDelay, Every: workflow.Duration(10 * time.Second), Overlap: c.overlap}, 1)
+				o := w.start(fire.Config{}, long)
+				w.pass(15 * time.Second)
+				j.hold(o, false)
+				w.pass(20 * time.Second)
+				j.hold(o, true)
+				w.pass(20 * time.Second)
+				require.Equal(t, c.want, j.ledger())
+				o.stop()
+			})
+		})
+	}
+}
+
 // A fixed_delay whose end the server did not live to see goes on with the next one.
 func TestFixedDelayOverARestart(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,9 +37,8 @@ type Host interface {
 	Make(ctx context.Context, s *engine.Schedule, at int64) (engine.FiringRun, error)
 	// Prepare reads ahead what Make will want for these schedules; it may do nothing.
 	Prepare(ctx context.Context, rows []engine.Schedule)
-	// Depends tells whether a fire must wait for the jobs that it follows, and if not,
-	// whether one that must succeed has not.
-	Depends(ctx context.Context, s *engine.Schedule) (wait, skip bool, err error)
+	// Depends tells how the due fire stands to the jobs that it follows.
+	Depends(ctx context.Context, s *engine.Schedule) (Depends, error)
 	// Commit stores a Change in turn and calls done with the outcome, on a goroutine that must
 	// not be held up.
 	Commit(c engine.Change, gen uint32, done func(error))
@@ -87,13 +87,14 @@ type Scheduler struct {
 	stats   Stats
 
 	// Of Run alone.
-	queue  queue
-	known  map[key]*entry
-	flying map[key]struct{} // a firing is being stored
-	readTo int64            // everything that wakes by then was read
-	full   bool             // and something was left out
-	rounds int
-	warned map[key]int32 // by version
+	queue    queue
+	known    map[key]*entry
+	flying   map[key]struct{} // a firing is being stored
+	readTo   int64            // everything that wakes by then was read
+	full     bool             // and something was left out
+	rounds   int
+	warned   map[key]int32 // by version
+	released map[key]int64 // when the jobs had ended for which a fire waited
 }
 
 // Stats counts since the start.
@@ -127,7 +128,7 @@ func New(cfg Config, host Host) *Scheduler {
 	}
 	return &Scheduler{
 		cfg: cfg, host: host, wake: make(chan struct{}, 1), looks: map[key]struct{}{},
-		known: map[key]*entry{}, flying: map[key]struct{}{}, warned: map[key]int32{},
+		known: map[key]*entry{}, flying: map[key]struct{}{}, warned: map[key]int32{}, released: map[key]int64{},
 	}
 }
 
@@ -449,8 +450,10 @@ func (s *Scheduler) existing(r result) {
 		switch {
 		case len(r.firing) > 1:
 		case len(f.Runs) > 1:
-			// One of several: the oldest alone, then on from there.
+			// One of several: the oldest alone, then on from there. What is behind it will be
+			// decided again.
 			f.Runs, f.Until = f.Runs[:1], runAt(&f.Runs[0])
+			f.Skips = slices.DeleteFunc(slices.Clone(f.Skips), func(k engine.Skip) bool { return k.From > f.Until })
 			f.NextAt, f.WakeAt = f.Until, s.host.Now()
 		case len(f.Runs) == 1:
 			f.Runs = nil
@@ -481,9 +484,7 @@ type entry struct {
 	row  engine.Schedule
 	wake int64
 	at   int // in the queue
-	// held is since when it waits for a job that it follows; reread that its row is to be read
-	// again before it is decided about.
-	held   int64
+	// reread is that its row is to be read again before it is decided about.
 	reread bool
 }
 

@@ -153,6 +153,33 @@ func (j *job) resume(o *owner) {
 	}
 }
 
+// backfill stores an instance for a scheduled time, as a backfill does.
+func (j *job) backfill(at time.Duration) {
+	j.w.t.Helper()
+	errs, err := j.w.store.Commit(j.w.t.Context(), []engine.Change{{NewInstances: []engine.Instance{{
+		ID: j.w.nextID(), App: j.app, Shard: engine.ShardOf(j.id), Job: j.id, JobVersion: 1, Status: engine.StatusWaiting, Reason: engine.ReasonDue,
+		Attempt: 1, Lane: workflow.LaneNormal, Pool: workflow.PoolAny, FireAt: j.w.at(at), DueAt: j.w.now(), CreatedAt: j.w.now(),
+	}}}})
+	require.NoError(j.w.t, err)
+	require.NoError(j.w.t, errs[0])
+}
+
+// hold takes a permit of the job, as a run by call does, and gives it back.
+func (j *job) hold(o *owner, give bool) {
+	j.w.t.Helper()
+	f := o.fences[engine.ShardOf(j.id)]
+	c := engine.Change{Fenced: true, Shard: f.Shard, Owner: f.Owner, Epoch: f.Epoch}
+	p := []engine.Permit{{Job: j.id, Instance: 1, Max: 1}}
+	if give {
+		c.GonePermits = p
+	} else {
+		c.Permits = p
+	}
+	errs, err := j.w.store.Commit(j.w.t.Context(), []engine.Change{c})
+	require.NoError(j.w.t, err)
+	require.NoError(j.w.t, errs[0])
+}
+
 func (j *job) row() *engine.Schedule {
 	j.w.t.Helper()
 	row, err := j.w.store.Schedule(j.w.t.Context(), engine.KindJob, j.id)
@@ -383,20 +410,20 @@ func (o *owner) Make(_ context.Context, s *engine.Schedule, at int64) (engine.Fi
 	return run, nil
 }
 
-func (o *owner) Depends(ctx context.Context, s *engine.Schedule) (wait, skip bool, err error) {
+func (o *owner) Depends(ctx context.Context, s *engine.Schedule) (fire.Depends, error) {
+	var out fire.Depends
 	for _, d := range s.Spec.After {
 		of, err := o.w.store.JobByName(ctx, s.App, d.Job)
 		if err != nil {
-			return false, false, err
+			return out, err
 		}
 		row, err := o.w.store.Schedule(ctx, engine.KindJob, of.ID)
 		if err != nil {
-			return false, false, err
+			return out, err
 		}
-		waits, skips := fire.Follows(s, d, row)
-		wait, skip = wait || waits, skip || skips
+		out.Follow(s, d, row)
 	}
-	return wait, skip && !wait, nil
+	return out, nil
 }
 
 func (o *owner) Commit(c engine.Change, gen uint32, done func(error)) {
