@@ -22,7 +22,7 @@ func TestBothEnds(t *testing.T) {
 const (
 	app = "shop"
 	// patience bounds each test.
-	patience = 4 * time.Minute
+	patience = 8 * time.Minute
 )
 
 var set = broker.SetFor(app, brokertest.Nodes)
