@@ -59,6 +59,7 @@ type commands struct {
 	Ledger   ledgerCmd   `cmd:"" help:"Show which fires ran, and which did not and why."`
 	Verify   verifyCmd   `cmd:"" help:"Compare what should have fired with what did; fails if they differ."`
 	Backfill backfillCmd `cmd:"" help:"Fire a job for past times that have not run."`
+	Import   importCmd   `cmd:"" help:"Write the jobs of another scheduler as definitions: a crontab, XXL-JOB, PowerJob."`
 	Signal   signalCmd   `cmd:"" help:"Send a signal to a workflow that waits for it."`
 	Approve  approveCmd  `cmd:"" help:"Approve or reject what a workflow waits for."`
 	Worker   workerCmd   `cmd:"" help:"Run a worker with the built-in processors (demo-list, demo-count, demo-report)."`
