@@ -51,7 +51,7 @@ func TestReadmeKnowsTheCommands(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, flags, 8)
+	require.Greater(t, len(flags), 10)
 	text := readme(t)
 	for name := range flags {
 		require.Contains(t, text, "| `fanjet "+name, "README.md leaves the command out")
