@@ -276,6 +276,15 @@ func (b *Broker) OnNudge(h func(shard uint8)) (stop func(), err error) {
 	})
 }
 
+// NudgeServers tells all servers that one has come, gone or given shards up; OnNudgeServers
+// hears it. Losing one costs a second.
+func (b *Broker) NudgeServers() error { return b.l.publish("nudge servers", nudgeServers, nil) }
+
+// OnNudgeServers hears the nudges of NudgeServers, its own too, from one goroutine.
+func (b *Broker) OnNudgeServers(h func()) (stop func(), err error) {
+	return b.l.subscribe(nudgeServers, "", func(*nats.Msg) { h() })
+}
+
 // PublishEvent tells live views; lost when nobody listens. topic is one or more tokens.
 func (b *Broker) PublishEvent(app string, topic string, payload []byte) error {
 	if err := checkNames("publish event", app); err != nil {

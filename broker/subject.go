@@ -251,6 +251,8 @@ const (
 	beatAll     = "beat.*.*"
 	registerAll = "register.*"
 	nudgeAll    = "nudge.*"
+	// nudgeServers is for all servers; it names no shard.
+	nudgeServers = "nudge.servers"
 	// serverQueue is the queue group of the servers, where one of them answers.
 	serverQueue = "servers"
 )

@@ -77,6 +77,7 @@ var kinds = []struct {
 	{commit.ErrBroken, "unavailable"},
 	{commit.ErrStopped, "unavailable"},
 	{context.DeadlineExceeded, "unavailable"},
+	{context.Canceled, "unavailable"}, // the server stops: whether it was stored is not known
 	{broker.ErrUnavailable, "unavailable"},
 	{broker.ErrNoResponders, "unavailable"},
 }

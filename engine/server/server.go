@@ -115,6 +115,7 @@ func New(c Config) (*Server, error) {
 		OnStep: func(step time.Duration) {
 			c.Log.Warn("the database's clock has stepped", "step", step)
 		},
+		OnChange: func() { _ = c.Broker.NudgeServers() }, // a lost one costs a renewal
 	}, c.Store, s)
 	view := &fleetView{fleet: s.fleet, now: s.now, mono: s.mono, turns: map[string]int64{}}
 	s.owner = track.New(track.Config{Silent: c.Silent.Milliseconds(), BeatEvery: c.BeatEvery.Milliseconds(), MaxLost: c.MaxLost}, view, hooks{s})
@@ -206,6 +207,7 @@ func (s *Server) listen() (stop func(), err error) {
 	subscribe(func() (func(), error) { return b.OnRegister(s.register) })
 	subscribe(func() (func(), error) { return b.OnBeat(s.beat) })
 	subscribe(func() (func(), error) { return b.OnNudge(s.nudged) })
+	subscribe(func() (func(), error) { return b.OnNudgeServers(s.cluster.Look) })
 	for name, h := range s.calls() {
 		subscribe(func() (func(), error) {
 			return b.OnCall(name, func(payload []byte, reply func([]byte)) {

@@ -32,6 +32,10 @@ type Config struct {
 	// OnStep hears of a step of the database's clock of more than 1 s, once for each step,
 	// from the goroutine that renews the lease: it must return soon.
 	OnStep func(step time.Duration)
+	// OnChange hears that the server has joined, left or given shards up, so that the others
+	// can be told to Look; it must return soon. Default: nobody is told, and they find out
+	// within Renew.
+	OnChange func()
 	// Clock reads the monotonic and the wall clock as durations since any fixed moment each.
 	// Default: the machine's.
 	Clock func() (mono, wall time.Duration)
@@ -51,6 +55,9 @@ func (c Config) withDefaults() Config {
 	def(&c.BrokerGrace, 3*time.Second)
 	if c.Connected == nil {
 		c.Connected = func() bool { return true }
+	}
+	if c.OnChange == nil {
+		c.OnChange = func() {}
 	}
 	if c.Clock == nil {
 		start := time.Now()
@@ -93,6 +100,7 @@ type Cluster struct {
 	clock   reading
 	lastNow int64 // the highest Now since the last step
 
+	poked      chan struct{} // a token asks for a look
 	joined     chan struct{} // closed at the first join
 	joinedOnce sync.Once
 
@@ -105,12 +113,21 @@ type Cluster struct {
 func New(cfg Config, store engine.ServerStore, handler Handler) *Cluster {
 	return &Cluster{
 		cfg: cfg.withDefaults(), store: store, handler: handler,
-		joined: make(chan struct{}), held: map[uint8]engine.Shard{},
+		poked: make(chan struct{}, 1), joined: make(chan struct{}), held: map[uint8]engine.Shard{},
 	}
 }
 
 // Joined is closed once the server has its first number: NextID and Now work from then on.
 func (c *Cluster) Joined() <-chan struct{} { return c.joined }
+
+// Look has the server look at the others and at the shards soon, and not only after its next
+// renewal: one of them has changed something.
+func (c *Cluster) Look() {
+	select {
+	case c.poked <- struct{}{}:
+	default:
+	}
+}
 
 // Number is the server's number, 0 while it has none. It may change when a lease is lost.
 func (c *Cluster) Number() int16 {
@@ -169,6 +186,7 @@ func (c *Cluster) term(ctx context.Context, standby bool) (next bool) {
 		return standby
 	}
 	c.joinedOnce.Do(func() { close(c.joined) })
+	c.cfg.OnChange()
 
 	base := context.WithoutCancel(ctx)
 	renewCtx, cancel := context.WithCancel(base)
@@ -186,6 +204,8 @@ func (c *Cluster) term(ctx context.Context, standby bool) (next bool) {
 		}
 		select {
 		case <-renewed:
+			continue
+		case <-c.poked:
 			continue
 		case <-ctx.Done():
 		case <-taken:
@@ -206,6 +226,8 @@ func (c *Cluster) term(ctx context.Context, standby bool) (next bool) {
 	defer done()
 	if err := c.store.LeaveServer(leave, l.number, l.token); err != nil {
 		c.cfg.Log.Warn("could not leave the cluster, the lease will expire", "number", l.number, "err", err)
+	} else {
+		c.cfg.OnChange()
 	}
 	return next
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
@@ -167,11 +168,20 @@ func (k *look) claim(ctx context.Context, want []uint8) error {
 }
 
 func (k *look) release(ctx context.Context, shards []engine.Shard) error {
+	var released atomic.Bool
+	defer func() {
+		if released.Load() {
+			k.c.cfg.OnChange()
+		}
+	}()
 	return each(len(shards), func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, k.c.cfg.TTL)
 		defer cancel()
 		s := shards[i]
 		err := k.c.store.ReleaseShard(ctx, s.Shard, k.number, s.Epoch)
+		if err == nil {
+			released.Store(true)
+		}
 		if err != nil && !errors.Is(err, engine.ErrFenced) && !errors.Is(err, engine.ErrConflict) {
 			return fmt.Errorf("release shard %d: %w", s.Shard, err)
 		}

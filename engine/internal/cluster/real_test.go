@@ -75,3 +75,61 @@ func TestCluster_on_a_real_store(t *testing.T) {
 		require.Zero(t, s.Owner, "a clean stop leaves nothing behind")
 	}
 }
+
+// TestCluster_tells_the_others: with renewals a minute apart, shards move at once when a
+// server comes, and when it goes.
+func TestCluster_tells_the_others(t *testing.T) {
+	t.Parallel()
+	db, err := storage.Open(t.Context(), storage.Config{
+		URL: "sqlite:" + filepath.Join(t.TempDir(), "fanjet.db"), Synchronous: "OFF", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	defer db.Close()
+	var both []*Cluster
+	var handlers []chanHandler
+	told := make(chan struct{}) // closed once both are there to be told
+	for range 2 {
+		h := chanHandler{gained: make(chan engine.Shard, 4*engine.Shards), lost: make(chan engine.Shard, 4*engine.Shards)}
+		handlers = append(handlers, h)
+		both = append(both, New(Config{
+			Renew: time.Minute, TTL: 3 * time.Minute, Log: slog.New(slog.DiscardHandler),
+			OnChange: func() {
+				<-told
+				for _, c := range both {
+					c.Look()
+				}
+			},
+		}, db, h))
+	}
+	close(told)
+	gained := func(h chanHandler, n int) {
+		t.Helper()
+		late := time.After(30 * time.Second)
+		for range n {
+			select {
+			case <-h.gained:
+			case <-late:
+				require.FailNow(t, "the shards did not come")
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	other, stopOther := context.WithCancel(t.Context())
+	ended, otherEnded := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- both[0].Run(ctx) }()
+	gained(handlers[0], engine.Shards)
+	go func() { otherEnded <- both[1].Run(other) }()
+	<-both[1].Joined()
+	share := 0
+	for shard := range uint8(engine.Shards) {
+		if Home(shard, []engine.Server{{Number: both[0].Number()}, {Number: both[1].Number()}}) == both[1].Number() {
+			share++
+		}
+	}
+	gained(handlers[1], share)
+	stop()
+	require.NoError(t, <-ended)
+	gained(handlers[1], engine.Shards-share)
+	stopOther()
+	require.NoError(t, <-otherEnded)
+}
