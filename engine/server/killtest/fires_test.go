@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -227,6 +228,32 @@ func (f *fires) open() {
 	}
 }
 
+// waited says for how long the runs of jobs without a limit waited for a worker.
+func (f *fires) waited(all map[int64]engine.Instance) {
+	var list []engine.Instance
+	for _, one := range f.list {
+		for _, in := range all {
+			if one.all && in.Job == one.id {
+				list = append(list, in)
+			}
+		}
+	}
+	wait := func(in engine.Instance) int64 { return in.StartedAt - in.CreatedAt }
+	slices.SortFunc(list, func(a, b engine.Instance) int { return cmp.Compare(wait(b), wait(a)) })
+	longest := list[0]
+	f.w.t.Logf("%d runs began %d ms after they were fired at the median, %d ms at p99, %d ms at most: instance %d in shard %d, fired at %.3f", len(list),
+		wait(list[len(list)/2]), wait(list[len(list)/100]), wait(longest), longest.ID, longest.Shard, f.w.at(longest.CreatedAt*1e6))
+	const each = 5000 // ms
+	most := map[int64]int64{}
+	for _, in := range list {
+		at := (in.CreatedAt - f.w.began.UnixMilli()) / each
+		most[at] = max(most[at], wait(in))
+	}
+	for _, at := range slices.Sorted(maps.Keys(most)) {
+		f.w.t.Logf("  of those fired between %d and %d s: %d ms at most", at*each/1000, (at+1)*each/1000, most[at])
+	}
+}
+
 // span is one run of a task by one process; end 0 is none.
 type span struct {
 	key taskKey
@@ -360,5 +387,6 @@ func (f *fires) verifyAll(tickets []ticket, tries map[string]int) {
 		}
 	}
 	t.Logf("%d instances, %d of them maps, and %d fired workflows are right", len(all), maps, len(workflows))
+	f.waited(all)
 	w.alone(f.list[0].id, all)
 }

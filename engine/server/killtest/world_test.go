@@ -186,7 +186,12 @@ func (w *world) of(kind string) []*proc {
 func (w *world) end() {
 	for _, p := range w.procs {
 		if p.cmd != nil {
-			_ = p.cmd.Process.Kill() // it may have ended
+			sig := syscall.SIGKILL
+			if w.t.Failed() && os.Getenv("FANJET_KILL_KEEP") != "" {
+				sig = syscall.SIGQUIT // its goroutines go to its log, which is kept
+			}
+			_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may be frozen, or have ended
+			_ = p.cmd.Process.Signal(sig)
 			<-p.gone
 		}
 	}
