@@ -55,6 +55,14 @@ type Instance struct {
 	Context []byte
 }
 
+// KeyBackfill is the business key of instances that were made for scheduled times that had
+// passed.
+const KeyBackfill = "backfill"
+
+// Fired tells whether its schedule fired it and so counts it as under way. Fires have no key;
+// one that was backfilled is not waited for.
+func (i *Instance) Fired() bool { return i.FireAt != 0 && i.Key == "" }
+
 // Queue is where an instance waits: the hash of app, lane and pool, 22 bits.
 type Queue int64
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fanjet/fanjet/engine"
 )
@@ -11,6 +12,7 @@ import (
 const (
 	backfillMost    = 10_000
 	backfillDefault = 1_000
+	backfillPage    = 500 // stored together
 )
 
 // Backfill fires a job, as it is now, for scheduled times that have passed.
@@ -24,7 +26,8 @@ type Backfill struct {
 
 // Backfill makes an instance for each scheduled time in the range that has none, oldest first,
 // and returns those times and how many had one. With DryRun it makes none. They run as calls
-// do: overlap policies are for fires of now, MaxRunning holds.
+// do: overlap policies are for fires of now, MaxRunning holds, and with the key
+// engine.KeyBackfill they can be canceled together.
 func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, existed int64, err error) {
 	app, _, id, err := s.find(ctx, Definition{App: b.App, Job: b.Job})
 	if err != nil {
@@ -69,6 +72,7 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 	for _, f := range fired {
 		there[f.At] = true
 	}
+	times = []int64{}
 	for _, at := range due {
 		if there[at] {
 			existed++
@@ -79,34 +83,57 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 	if b.DryRun {
 		return times, existed, nil
 	}
-	made := times[:0:0]
-	for _, at := range times {
-		in := engine.Instance{
-			ID: s.cluster.NextID(), App: app.ID, Shard: engine.ShardOf(id), Job: id, JobVersion: job.Version,
-			Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: lane(&job.Spec), Pool: pool(&job.Spec),
-			FireAt: at, DueAt: s.wall(), CreatedAt: s.wall(),
-		}
-		if in.ID == 0 {
-			return made, existed, fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)
-		}
-		done := make(chan error, 1)
-		s.insert(in, func(err error) { done <- err })
-		select {
-		case err = <-done:
-		case <-ctx.Done():
-			return made, existed, fmt.Errorf("backfill: whether %d is stored is unknown; a second call finds out: %w", at, context.Cause(ctx))
-		}
-		switch {
-		case err == nil:
-			made = append(made, at)
-		case errors.Is(err, engine.ErrConflict):
-			existed++ // fired meanwhile
-		default:
-			return made, existed, fmt.Errorf("backfill: %w", err)
+	made := []int64{}
+	for page := range slices.Chunk(times, backfillPage) {
+		stored, there, err := s.backfillPage(ctx, job, page)
+		made, existed = append(made, stored...), existed+there
+		if err != nil {
+			return made, existed, err
 		}
 	}
 	if s.owned[engine.ShardOf(id)].Load() {
 		s.lookSoon()
 	}
 	return made, existed, nil
+}
+
+// backfillPage stores the instances for some scheduled times, and tells which of the times had
+// none, and how many had one.
+func (s *Server) backfillPage(ctx context.Context, job *engine.Job, times []int64) (made []int64, existed int64, err error) {
+	type result struct {
+		at  int64
+		err error
+	}
+	done := make(chan result, len(times))
+	asked := 0
+	for _, at := range times {
+		in := engine.Instance{
+			ID: s.cluster.NextID(), App: job.App, Shard: engine.ShardOf(job.ID), Job: job.ID, JobVersion: job.Version, Key: engine.KeyBackfill,
+			Status: engine.StatusWaiting, Reason: engine.ReasonDue, Attempt: 1, Lane: lane(&job.Spec), Pool: pool(&job.Spec),
+			FireAt: at, DueAt: s.wall(), CreatedAt: s.wall(),
+		}
+		if in.ID == 0 {
+			err = fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)
+			break
+		}
+		s.insert(in, func(err error) { done <- result{at, err} })
+		asked++
+	}
+	for range asked {
+		select {
+		case r := <-done:
+			switch {
+			case r.err == nil:
+				made = append(made, r.at)
+			case errors.Is(r.err, engine.ErrConflict):
+				existed++ // fired meanwhile
+			case err == nil:
+				err = fmt.Errorf("backfill: %w", r.err)
+			}
+		case <-ctx.Done():
+			return made, existed, fmt.Errorf("backfill: how many more are stored is unknown; a second call finds out: %w", context.Cause(ctx))
+		}
+	}
+	slices.Sort(made)
+	return made, existed, err
 }

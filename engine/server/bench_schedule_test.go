@@ -24,7 +24,7 @@ import (
 )
 
 // raw opens the database beside the server, to fill it faster than anybody would save jobs.
-func raw(b *testing.B, url string) *sql.DB {
+func raw(b testing.TB, url string) *sql.DB {
 	b.Helper()
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
 		db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_txlock=immediate")

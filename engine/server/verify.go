@@ -49,24 +49,25 @@ type reign struct {
 }
 
 // Verify recomputes which fires of a job or workflow should have come in [from, to] and
-// compares with the ledger. to is at most ten seconds ago; 0 is that. Calendars count as they
-// are now. from is at most as far back as history is kept.
+// compares with the ledger. to is at most ten seconds ago, or when the last fire was scheduled
+// that was decided about; 0 is that. Calendars count as they are now. from is at most as far back as history is kept.
 func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Verification, error) {
 	app, kind, id, err := s.find(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	if latest := s.wall() - verifyRecent; to == 0 || to > latest {
+	row, err := s.cfg.Store.Schedule(ctx, kind, id)
+	if err != nil {
+		return nil, fmt.Errorf("schedule of %s: %w", d, err)
+	}
+	// What was decided is in the ledger however recent it is.
+	if latest := max(s.wall()-verifyRecent, min(row.HandledAt, s.wall())); to == 0 || to > latest {
 		to = latest
 	}
 	from = max(from, s.keptSince(s.wall()))
 	v := &Verification{From: from, To: to}
 	if to < from {
 		return v, nil
-	}
-	row, err := s.cfg.Store.Schedule(ctx, kind, id)
-	if err != nil {
-		return nil, fmt.Errorf("schedule of %s: %w", d, err)
 	}
 	reigns, err := s.reigns(ctx, row)
 	if err != nil {
@@ -165,8 +166,9 @@ func (v *Verification) reign(c *schedule.Schedule, r reign, first bool, row *eng
 		l.matched = make([]bool, len(l.fired))
 	}
 	after, to := max(v.From-1, r.from), min(v.To, r.to)
-	if first {
-		after = v.From - 1 // a backfill may reach further back than the first version
+	if first && len(l.fired) > 0 {
+		// A backfill may reach further back than the first version.
+		after = max(v.From-1, min(r.from, l.fired[0].At-1))
 	}
 	if c.Type() == workflow.ScheduleDelay {
 		for i, f := range l.fired {
@@ -206,7 +208,7 @@ func (v *Verification) reign(c *schedule.Schedule, r reign, first bool, row *eng
 		case k < len(l.skips) && l.skips[k].From <= at:
 			v.Expected++
 			v.Skipped++
-		case r.last && row.PausedAt != 0 && at >= row.PausedAt:
+		case row.PausedAt != 0 && at >= row.PausedAt:
 			// It is for the misfire policy, once the schedule is resumed.
 		case !r.last && at > r.to-verifySaved:
 		default:

@@ -349,7 +349,7 @@ func (o *Owner) finish(in *inst, status engine.Status, result []byte, text strin
 	o.touch(in)
 	if in.Job != 0 {
 		in.sh.change.Ended = append(in.sh.change.Ended, engine.Ended{
-			Kind: engine.KindJob, ID: in.Job, Run: in.ID, Status: status, Fired: in.FireAt != 0, StartAt: in.StartedAt, EndAt: o.now,
+			Kind: engine.KindJob, ID: in.Job, Run: in.ID, Status: status, Fired: in.Fired(), StartAt: in.StartedAt, EndAt: o.now,
 		})
 		o.givePermit(in)
 	}
