@@ -18,7 +18,7 @@ const (
 // Backfill fires a job, as it is now, for scheduled times that have passed.
 type Backfill struct {
 	App, Job string
-	From, To int64 // epoch ms, both included; To at most now
+	From, To int64 // epoch ms, both included; To at most now, 0 is now
 	// Max refuses ranges with more fires; default 1 000, at most 10 000.
 	Max    int
 	DryRun bool
@@ -37,6 +37,9 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 		b.Max = backfillDefault
 	}
 	now := s.wall()
+	if b.To == 0 {
+		b.To = now
+	}
 	switch {
 	case b.Max < 0 || b.Max > backfillMost:
 		return nil, 0, fmt.Errorf("max %d: 1 to %d: %w", b.Max, backfillMost, engine.ErrInvalid)

@@ -90,6 +90,11 @@ func (s *Server) SaveJobDef(ctx context.Context, d JobDef) (*engine.Job, error) 
 			}
 			job.ID, job.Version, job.CreatedAt = old.ID, old.Version, old.CreatedAt
 		}
+		if old == nil || !sameJSON(old.Schedule, d.Schedule) {
+			if err := s.checkFires(ctx, a, d.Schedule); err != nil {
+				return nil, fmt.Errorf("job %q: %w", d.Name, err)
+			}
+		}
 		saved, err := s.cfg.Store.SaveJob(ctx, job)
 		if errors.Is(err, engine.ErrConflict) && try < 10 {
 			continue // somebody else saved it meanwhile

@@ -15,8 +15,7 @@ import (
 
 // checkSchedule refuses a schedule that has no meaning, or that follows the job it belongs to.
 func (s *Server) checkSchedule(ctx context.Context, app *engine.App, spec workflow.Schedule, job string) error {
-	c, err := s.compile(ctx, app.ID, spec)
-	if err != nil {
+	if _, err := s.compile(ctx, app.ID, spec); err != nil {
 		return err
 	}
 	for _, d := range spec.After {
@@ -27,11 +26,19 @@ func (s *Server) checkSchedule(ctx context.Context, app *engine.App, spec workfl
 			return fmt.Errorf("schedule.after: the job cannot follow itself: %w", engine.ErrInvalid)
 		}
 	}
+	return nil
+}
+
+// checkFires refuses a schedule that has nothing to come. One that is stored already may have
+// come to its end since.
+func (s *Server) checkFires(ctx context.Context, app *engine.App, spec workflow.Schedule) error {
+	c, err := s.compile(ctx, app.ID, spec)
+	if err != nil || c.Type() == workflow.ScheduleNone {
+		return err
+	}
 	now := s.wall()
-	if c.Type() != workflow.ScheduleNone {
-		if _, ok := c.Next(now, now); !ok {
-			return fmt.Errorf("schedule: it never fires from now on; look at it with `fanjet next`, or leave it out: %w", engine.ErrInvalid)
-		}
+	if _, ok := c.Next(now, now); !ok {
+		return fmt.Errorf("schedule: it never fires from now on; look at it with `fanjet next`, or leave it out: %w", engine.ErrInvalid)
 	}
 	return nil
 }

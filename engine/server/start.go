@@ -137,6 +137,11 @@ func (s *Server) saveWorkflow(ctx context.Context, app *engine.App, d *workflow.
 		default:
 			w.ID, w.Version, w.CreatedAt, w.Enabled = old.ID, old.Version, old.CreatedAt, old.Enabled
 		}
+		if old == nil || !sameJSON(old.Schedule, d.Schedule) {
+			if err := s.checkFires(ctx, app, d.Schedule); err != nil {
+				return nil, fmt.Errorf("workflow %q: %w", d.Name, err)
+			}
+		}
 		saved, err := s.cfg.Store.SaveWorkflow(ctx, w)
 		if errors.Is(err, engine.ErrConflict) && try < 10 {
 			continue // somebody else saved it meanwhile

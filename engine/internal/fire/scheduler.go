@@ -33,6 +33,9 @@ type Host interface {
 	Row(ctx context.Context, kind engine.DefKind, id int64) (*engine.Schedule, error)
 	// Compile gives the schedule its meaning, with the calendars it names.
 	Compile(ctx context.Context, s *engine.Schedule) (*schedule.Schedule, error)
+	// Superseded are the fires, not in the ledger yet, that were due after a time by versions of
+	// the schedule that others have taken the place of since.
+	Superseded(ctx context.Context, s *engine.Schedule, after int64) ([]engine.Skip, error)
 	// Make makes what a fire runs. An error that is engine.ErrNotFound or ErrInvalid lasts.
 	Make(ctx context.Context, s *engine.Schedule, at int64) (engine.FiringRun, error)
 	// Prepare reads ahead what Make will want for these schedules; it may do nothing.
@@ -215,9 +218,7 @@ func (s *Scheduler) look(ctx context.Context) {
 	s.mu.Lock()
 	looks, all := s.looks, s.all
 	s.all = false
-	if len(looks) > 0 {
-		s.looks = map[key]struct{}{}
-	}
+	s.looks = map[key]struct{}{}
 	s.mu.Unlock()
 	if all || len(looks) > page {
 		s.read(ctx, true)
