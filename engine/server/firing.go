@@ -103,6 +103,33 @@ func (h firing) Make(ctx context.Context, row *engine.Schedule, at int64) (engin
 	return out, nil
 }
 
+// Superseded goes through the versions that were in force after a time and are not any more.
+func (h firing) Superseded(ctx context.Context, row *engine.Schedule, after int64) ([]engine.Skip, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	reigns, err := h.s.reigns(ctx, row)
+	if err != nil {
+		return nil, fmt.Errorf("versions of %s %d: %w", row.Kind, row.ID, err)
+	}
+	var out []engine.Skip
+	for _, r := range reigns {
+		if r.last || !r.enabled || r.to <= after {
+			continue
+		}
+		c, err := h.s.compile(ctx, row.App, r.spec)
+		if err != nil {
+			h.s.cfg.Log.Warn("a version of a schedule cannot be read any more", "kind", row.Kind.String(), "id", row.ID, "err", err)
+			continue
+		}
+		from := max(after, r.from)
+		times, n, _ := c.Due(from, r.to, r.anchor, 1)
+		if first, ok := c.Next(from, r.anchor); ok && n > 0 && c.Type() != workflow.ScheduleDelay {
+			out = append(out, engine.Skip{Kind: row.Kind, ID: row.ID, From: first, To: times[0], Count: n})
+		}
+	}
+	return out, nil
+}
+
 // Depends looks how the jobs stand that a schedule follows.
 func (h firing) Depends(ctx context.Context, row *engine.Schedule) (fire.Depends, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)

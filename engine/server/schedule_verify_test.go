@@ -24,11 +24,16 @@ import (
 // quickly registers a processor that is over at once.
 func quickly(p *processor.Worker) { p.Register("quick", who("w")) }
 
-// beats waits until so many more runs of it have ended.
-func (w *world) beats(d server.Definition, n int64) {
+// beat waits until so many more runs of each have ended.
+func (w *world) beat(n int64, all ...server.Definition) {
 	w.t.Helper()
-	first := w.standing(d).Runs
-	require.Eventually(w.t, func() bool { return w.standing(d).Runs >= first+n }, eventually, 20*time.Millisecond, "%s does not run", d)
+	first := map[server.Definition]int64{}
+	for _, d := range all {
+		first[d] = w.standing(d).Runs
+	}
+	for _, d := range all {
+		require.Eventually(w.t, func() bool { return w.standing(d).Runs >= first[d]+n }, eventually, 20*time.Millisecond, "%s does not run", d)
+	}
 }
 
 // halt pauses it, and waits until nothing of it is under way.
@@ -58,13 +63,13 @@ func TestVerify(t *testing.T) {
 		spec := workflow.Spec{Processor: "quick"}
 		d := w.scheduled("j", spec, workflow.Schedule{Every: every(200 * time.Millisecond), Overlap: workflow.OverlapAllow})
 		second := w.scheduled("second", spec, workflow.Schedule{Cron: "* * * * * ?", Overlap: workflow.OverlapAllow})
-		w.beats(d, 3)
+		w.beat(3, d)
 		w.scheduled("j", spec, workflow.Schedule{Every: every(300 * time.Millisecond), Overlap: workflow.OverlapAllow})
-		w.beats(d, 3)
+		w.beat(3, d)
 		require.NoError(t, w.server.SetEnabled(w.ctx, d, false))
 		require.NoError(t, w.server.SetEnabled(w.ctx, d, true))
-		w.beats(d, 2)
-		w.beats(second, 1)
+		w.beat(2, d)
+		w.beat(1, second)
 		w.halt(d)
 		w.halt(second)
 		require.EqualValues(t, 4, w.standing(d).Version)
@@ -173,6 +178,41 @@ func TestScheduleOverARestart(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, []int64{fired, skipped}, "A26: it was not due")
 }
 
+// A schedule that is changed while it is paused leaves no gap in the ledger.
+func TestSavedWhilePaused(t *testing.T) {
+	t.Parallel()
+	w, step := stepped(t)
+	w.worker("w", 4, quickly)
+	spec := workflow.Spec{Processor: "quick"}
+	d := w.scheduled("j", spec, workflow.Schedule{Every: every(10 * time.Minute)})
+	require.Eventually(t, func() bool { return w.standing(d).NextAt > 0 }, eventually, 20*time.Millisecond)
+	begin := w.standing(d).AnchorAt
+	pass := func(by time.Duration) {
+		t.Helper()
+		at := w.standing(d).AnchorAt
+		step.Add(int64(by))
+		// The server hears of it with the next renewal of its lease.
+		require.Eventually(t, func() bool {
+			probe := w.scheduled("probe", spec, workflow.Schedule{Every: every(time.Duration(time.Now().UnixNano()%1e9+1e9) / 1e6 * 1e6)})
+			return w.standing(probe).AnchorAt >= at+by.Milliseconds()
+		}, eventually, 100*time.Millisecond)
+	}
+	require.NoError(t, w.server.PauseSchedule(w.ctx, d))
+	pass(35 * time.Minute)
+	w.scheduled("j", spec, workflow.Schedule{Every: every(time.Hour)})
+	require.NoError(t, w.server.ResumeSchedule(w.ctx, d))
+	require.Eventually(t, func() bool { _, skips := w.ledger(d); return len(skips) == 1 }, eventually, 20*time.Millisecond)
+	_, skips := w.ledger(d)
+	require.Equal(t, engine.SkipPaused, skips[0].Reason)
+	require.EqualValues(t, 3, skips[0].Count)
+	require.Equal(t, []int64{begin + 600_000, begin + 1_800_000}, []int64{skips[0].From, skips[0].To})
+	pass(time.Hour)
+	w.beat(1, d)
+	v := w.verify(d)
+	require.True(t, v.Clean(), "%+v", v)
+	require.EqualValues(t, 4, v.Expected)
+}
+
 // What is disabled while it fires fires no more from the answer on, and is none the worse for it.
 func TestDisablingWhileFiring(t *testing.T) {
 	t.Parallel()
@@ -186,9 +226,7 @@ func TestDisablingWhileFiring(t *testing.T) {
 			all = append(all, w.scheduled(fmt.Sprint("j", i), workflow.Spec{Processor: "quick"}, s))
 		}
 		for range 2 {
-			for _, d := range all {
-				w.beats(d, 1)
-			}
+			w.beat(1, all...)
 			for i, d := range all {
 				if i%2 == 0 {
 					require.NoError(t, w.server.SetEnabled(w.ctx, d, false))
@@ -196,7 +234,7 @@ func TestDisablingWhileFiring(t *testing.T) {
 					require.NoError(t, w.server.PauseSchedule(w.ctx, d))
 				}
 				fired, _ := w.ledger(d)
-				w.beats(other, 2)
+				w.beat(2, other)
 				after, _ := w.ledger(d)
 				require.Len(t, after, len(fired), "%s fires on", d)
 			}
@@ -235,7 +273,7 @@ nodes:
   - {id: wait, type: wait, for: 250ms, needs: [first]}
 `))
 		d := server.Definition{App: "test", Workflow: "flow"}
-		w.beats(d, 3)
+		w.beat(3, d)
 		w.halt(d)
 		v := w.verify(d)
 		require.True(t, v.Clean(), "%+v", v)
@@ -264,14 +302,14 @@ func TestScheduleOverAnOutage(t *testing.T) {
 	spec := workflow.Spec{Processor: "quick"}
 	d := w.scheduled("j", spec, workflow.Schedule{Every: every(200 * time.Millisecond), Overlap: workflow.OverlapAllow, Misfire: workflow.MisfireAll, MisfireMax: 1000})
 	delay := w.scheduled("delay", spec, workflow.Schedule{Type: workflow.ScheduleDelay, Every: every(200 * time.Millisecond)})
-	w.beats(d, 3)
+	w.beat(3, d)
 	db.Kill(t)
 	_, err := w.server.Schedule(w.ctx, d)
 	require.ErrorIs(t, err, engine.ErrUnavailable)
 	db.Start(t)
 	require.Eventually(t, func() bool { _, err := w.server.Schedule(w.ctx, d); return err == nil }, eventually, 50*time.Millisecond)
-	w.beats(d, 5)
-	w.beats(delay, 2)
+	w.beat(5, d)
+	w.beat(2, delay)
 	w.halt(d)
 	v := w.verify(d)
 	require.True(t, v.Clean(), "%+v", v)
@@ -310,9 +348,7 @@ func TestScheduleRollsOver(t *testing.T) {
 	for i := range 12 {
 		all = append(all, w.scheduled(fmt.Sprint("j", i), workflow.Spec{Processor: "quick"}, workflow.Schedule{Every: every(200 * time.Millisecond), Overlap: workflow.OverlapAllow}))
 	}
-	for _, d := range all {
-		w.beats(d, 1)
-	}
+	w.beat(1, all...)
 	first := w.stopServer
 	second := w.beside(url, quick)
 	owners := func() map[int16]int {
@@ -325,15 +361,11 @@ func TestScheduleRollsOver(t *testing.T) {
 		return out
 	}
 	require.Eventually(t, func() bool { return len(owners()) == 2 }, eventually, 20*time.Millisecond, "the two do not share")
-	for _, d := range all {
-		w.beats(d, 2)
-	}
+	w.beat(2, all...)
 	w.server = second
 	first()
 	require.Eventually(t, func() bool { left := owners(); return len(left) == 1 && left[0] == 0 }, eventually, 20*time.Millisecond, "a clean stop hands over")
-	for _, d := range all {
-		w.beats(d, 2)
-	}
+	w.beat(2, all...)
 	for _, d := range all {
 		w.halt(d)
 		v := w.verify(d)

@@ -29,6 +29,17 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 		}
 		anchor = delayAnchor(row, spec.Every.Milliseconds())
 	}
+	var before []engine.Skip
+	if row.ResumedAt != 0 && row.PausedAt < row.HandledAt {
+		// It was saved while it was paused: what the version before would have fired is not for
+		// this one, and is in the ledger all the same.
+		if before, err = s.host.Superseded(ctx, row, row.PausedAt); err != nil {
+			return f, 0, err
+		}
+		for i := range before {
+			before[i].Reason, before[i].At = engine.SkipPaused, now
+		}
+	}
 	if len(spec.After) > 0 && row.NextAt != 0 && row.NextAt <= now {
 		d, err := s.host.Depends(ctx, row)
 		switch {
@@ -37,7 +48,9 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 		case d.Wait:
 			return f, now + pollPause, nil
 		case d.Skip:
-			return s.skipDependent(row, compiled, anchor, now), 0, nil
+			f = s.skipDependent(row, compiled, anchor, now)
+			f.Skips = append(before, f.Skips...)
+			return f, 0, nil
 		case d.Ready > row.NextAt && now-d.Ready <= spec.MisfireAfter.Milliseconds()+pollPause && s.released[keyOf(row)] < d.Ready:
 			// It is not late for having waited. That is for one fire; those that came due behind
 			// it are for the misfire policy, lest a slow job lets go of a flood.
@@ -68,7 +81,7 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 			f.WakeAt = f.NextAt
 		}
 	}
-	f.Skips = skips(row, p.Skips, now)
+	f.Skips = append(before, skips(row, p.Skips, now)...)
 	for _, at := range p.Run {
 		run, err := s.host.Make(ctx, row, at)
 		switch {

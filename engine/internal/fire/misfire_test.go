@@ -78,6 +78,27 @@ func TestMisfireAfterPause(t *testing.T) {
 	}
 }
 
+// A schedule that is saved while it is paused: what the version before would have fired is in
+// the ledger, and only the new one is for the misfire policy.
+func TestSavedWhilePaused(t *testing.T) {
+	t.Parallel()
+	tell(t, func(t *testing.T, w *world) {
+		j := w.job("j", every(10*time.Second), 0)
+		o := w.start(fire.Config{}, long)
+		w.pass(15 * time.Second)
+		j.pause()
+		w.pass(30 * time.Second)
+		j.save(o, func(r *engine.Job) { r.Schedule.Every = workflow.Duration(20 * time.Second) })
+		w.pass(50 * time.Second)
+		require.Equal(t, "run 10s", j.ledger())
+		j.resume(o)
+		w.pass(15 * time.Second)
+		// The old one until 45 s, the new one counts from there.
+		require.Equal(t, "run 10s, paused 20s-1m5s x4, run 1m25s+10s, run 1m45s", j.ledger())
+		o.stop()
+	})
+}
+
 // A year of a paused job of 100 ms is a handful of rows, at once.
 func TestYearOfPause(t *testing.T) {
 	t.Parallel()

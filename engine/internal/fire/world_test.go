@@ -410,6 +410,24 @@ func (o *owner) Make(_ context.Context, s *engine.Schedule, at int64) (engine.Fi
 	return run, nil
 }
 
+// Superseded knows of one earlier version.
+func (o *owner) Superseded(ctx context.Context, s *engine.Schedule, after int64) ([]engine.Skip, error) {
+	old, err := o.w.store.JobVersion(ctx, s.ID, s.Version-1)
+	if err != nil {
+		return nil, err
+	}
+	c, err := schedule.Compile(old.Schedule, o.w.calendars)
+	if err != nil {
+		return nil, err
+	}
+	times, n, _ := c.Due(after, s.AnchorAt, old.UpdatedAt, 1)
+	first, _ := c.Next(after, old.UpdatedAt)
+	if n == 0 {
+		return nil, nil
+	}
+	return []engine.Skip{{Kind: s.Kind, ID: s.ID, From: first, To: times[0], Count: n}}, nil
+}
+
 func (o *owner) Depends(ctx context.Context, s *engine.Schedule) (fire.Depends, error) {
 	var out fire.Depends
 	for _, d := range s.Spec.After {
