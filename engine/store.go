@@ -39,6 +39,7 @@ type ShardState struct {
 	Nodes     []Node             // of those workflow instances, latest attempts
 	Signals   []Signal           // kept for those workflow instances, by id
 	Commands  []Command
+	Permits   []Permit // held by instances of the shard, also by such that wait again or still
 }
 
 // QueueHead is a queue in which something waits, and when its first instance is due.

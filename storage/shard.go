@@ -70,6 +70,21 @@ func load(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8, own
 		return err
 	}
 	s.Commands = nouns(commands, (*commandRow).noun)
+	return loadPermits(ctx, tx, s, shard)
+}
+
+// loadPermits reads all permits, of which there are as many as may be under way, to find those
+// of the shard.
+func loadPermits(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8) error {
+	var rows []permitRow
+	err := tx.NewSelect().Model(&rows).ModelTableExpr("permits AS p").ColumnExpr("p.*").
+		Join("JOIN instances AS i ON i.id = p.instance_id").Where("i.shard = ?", shard).OrderExpr("p.job_id, p.instance_id").Scan(ctx)
+	if err != nil {
+		return fmt.Errorf("permits: %w", err)
+	}
+	if len(rows) > 0 {
+		s.Permits = nouns(rows, (*permitRow).noun)
+	}
 	return nil
 }
 

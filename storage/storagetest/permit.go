@@ -73,6 +73,19 @@ func exercisePermits(t *testing.T, s engine.Store) {
 	o.must(both, take(o, 18, 19), gone)
 	held(19)
 
+	// Whoever loads a shard is told who holds one there, also of those that wait.
+	waits := instance(other.shard.Shard, engine.StatusWaiting)
+	granted := take(other, waits.ID)
+	granted.NewInstances = []engine.Instance{waits}
+	other.must(granted)
+	state, err := s.LoadShard(t.Context(), other.shard.Shard, other.server.Number, other.shard.Epoch)
+	require.NoError(t, err)
+	require.Equal(t, []engine.Permit{{Job: j.ID, Instance: waits.ID, Max: 2}}, state.Permits)
+	returned := other.change()
+	returned.GonePermits = state.Permits
+	other.must(returned)
+	held(19)
+
 	// A conflict beside a permit: the permit is not lost, nor taken twice.
 	i := instance(1, engine.StatusDispatched)
 	first := take(o, 20)

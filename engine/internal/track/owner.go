@@ -468,6 +468,9 @@ func (o *Owner) gain(e Gained) {
 	for _, r := range st.Runs {
 		runs[r.Instance] = r
 	}
+	for _, p := range st.Permits {
+		o.limitOf(p.Job).held[p.Instance] = sh.id
+	}
 	var ids []int64
 	for _, row := range e.Rows {
 		in := o.adopt(sh, row)

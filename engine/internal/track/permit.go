@@ -5,7 +5,9 @@ import "github.com/fanjet/fanjet/engine"
 // limited is what this owner knows of a job with MaxRunning. The truth is in the store, where
 // the permits of all shards are counted.
 type limited struct {
-	held   map[int64]uint8    // instance → shard: those that have a permit, as far as this owner has seen
+	// held is instance → shard: those that have a permit, as far as this owner has seen. Of its
+	// own shards it sees all: one that was granted and not used would keep all others waiting.
+	held   map[int64]uint8
 	asked  map[int64]struct{} // instances whose permit is being asked for
 	full   bool               // the last question was refused, and nothing has ended since
 	queues map[*queue]bool    // to be looked at again when a permit comes free

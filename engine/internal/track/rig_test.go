@@ -93,7 +93,8 @@ type rig struct {
 	tasks  map[engine.TaskKey]engine.Task
 	tries  []engine.Attempt
 	dead   []engine.DeadLetter
-	gone   []int64 // commands
+	gone   []int64         // commands
+	held   []engine.Permit // as stored when the owner begins
 	cursor uint64
 	stage  map[int64][]broker.Staged
 	staged uint64
@@ -123,7 +124,7 @@ func (r *rig) begin() {
 }
 
 func (r *rig) load() {
-	st := &engine.ShardState{Shard: engine.Shard{Shard: rigShard, Owner: 1, Epoch: r.epoch, Cursor: r.cursor}}
+	st := &engine.ShardState{Shard: engine.Shard{Shard: rigShard, Owner: 1, Epoch: r.epoch, Cursor: r.cursor}, Permits: r.held}
 	var rows []track.Row
 	for _, id := range sorted(r.rows) {
 		if in := r.rows[id]; in.Status == engine.StatusDispatched || in.Status == engine.StatusRunning {
