@@ -46,6 +46,10 @@ type Config struct {
 	Origins []string
 	// BodyLimit bounds a request's body, bytes; default 9 MiB, a definition and its envelope.
 	BodyLimit int64
+	// GuessBurst and GuessEvery bound logins and setups from one address: so many at once, then
+	// one so often. Defaults 20 and 3 s. Behind a proxy all come from its address.
+	GuessBurst int
+	GuessEvery time.Duration
 	// Version is shown.
 	Version string
 	// Log defaults to slog.Default.
@@ -54,15 +58,22 @@ type Config struct {
 
 const bodyLimit = 9 << 20
 
-// API is the handler of everything under /api/v1. Safe for concurrent use.
+// API is the handler of everything under /api: the routes under /api/v1, and a page about them. Safe for concurrent use.
 type API struct {
 	cfg   Config
 	mux   *http.ServeMux
 	huma  huma.API
-	start time.Time
 	err   []error // routes that may not be
 	perms map[string]access.Permission
 	names names
+	doc   []byte // the OpenAPI document
+	tags  []browsedTag
+
+	guesses   *limiter
+	denials   *limiter
+	strangers *strangers
+	answers   *answers
+	hashes    chan struct{} // bounds the hashes of passwords at a time: each takes 19 MiB
 }
 
 // New makes the API. It fails if a route declares no permission, or one that does not exist.
@@ -76,7 +87,17 @@ func New(c Config) (*API, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	a := &API{cfg: c, mux: http.NewServeMux(), start: time.Now(), perms: map[string]access.Permission{}}
+	if c.GuessBurst <= 0 {
+		c.GuessBurst = 20
+	}
+	if c.GuessEvery <= 0 {
+		c.GuessEvery = 3 * time.Second
+	}
+	a := &API{
+		cfg: c, mux: http.NewServeMux(), perms: map[string]access.Permission{},
+		guesses: newLimiter(c.GuessBurst, c.GuessEvery, 10_000), denials: newLimiter(10, 6*time.Second, 10_000),
+		strangers: newStrangers(c.Lockout), answers: newAnswers(), hashes: make(chan struct{}, 4),
+	}
 	hc := huma.DefaultConfig("Fanjet", "1")
 	hc.Info.Description = "Jobs, workflows and what runs of them. Times are epoch milliseconds, ids are strings."
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "", "", ""
@@ -91,7 +112,10 @@ func New(c Config) (*API, error) {
 	if len(a.err) > 0 {
 		return nil, errors.Join(a.err...)
 	}
-	return a, nil
+	var err error
+	a.tags = a.browsedTags()
+	a.doc, err = a.OpenAPI()
+	return a, err
 }
 
 // ServeHTTP answers one request.
@@ -143,6 +167,9 @@ func (a *API) OpenAPI() ([]byte, error) {
 }
 
 func (a *API) now() int64 { return a.cfg.Server.Now() }
+
+// clock is this machine's, for what only this server counts.
+func (a *API) clock() time.Time { return time.Now() }
 
 // random is what credentials are made of.
 func random() (b [access.SecretSize]byte) {

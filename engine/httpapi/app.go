@@ -6,22 +6,41 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/access"
 	"github.com/fanjet/fanjet/engine/api"
 )
 
-// inPath names the app in the path.
-type inPath struct {
+// InApp names the app in the path.
+type InApp struct {
 	App string `path:"app" maxLength:"63"`
 }
 
-func (in *inPath) app() string { return in.App }
-
-// names keeps the names of apps, which do not change.
+// names keeps the names of apps, which do not change, and their ids.
 type names struct {
-	mu sync.Mutex
-	m  map[int64]string
+	mu  sync.Mutex
+	m   map[int64]string
+	ids map[string]int64
+}
+
+// appID is the id of the app of that name, ErrNotFound if there is none.
+func (a *API) appID(ctx context.Context, name string) (int64, error) {
+	a.names.mu.Lock()
+	id, ok := a.names.ids[name]
+	a.names.mu.Unlock()
+	if ok {
+		return id, nil
+	}
+	app, err := a.cfg.Store.AppByName(ctx, name)
+	if err != nil {
+		return 0, gone("app", name, err)
+	}
+	a.names.mu.Lock()
+	defer a.names.mu.Unlock()
+	if a.names.ids == nil || len(a.names.ids) > 10_000 {
+		a.names.ids = map[string]int64{}
+	}
+	a.names.ids[name] = app.ID
+	return app.ID, nil
 }
 
 // appName is the name of an app.
@@ -81,12 +100,13 @@ func (a *API) appRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.AppsCreate), "app:"+app.Name, engine.OutcomeDone)
+		requestOf(ctx).app = app.ID
+		a.done(ctx, access.AppsCreate, "app:"+app.Name, nil, nil)
 		return body(api.App{ID: app.ID, Name: app.Name, CreatedAt: app.CreatedAt}), nil
 	})
 	route(a, op{
 		id: "get-app", method: http.MethodGet, path: "/apps/{app}", title: "An app", perm: access.AppsRead, tag: "apps",
-	}, func(ctx context.Context, in *inPath) (*bodyOf[api.App], error) {
+	}, func(ctx context.Context, in *InApp) (*bodyOf[api.App], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
 		if err != nil {
 			return nil, err
@@ -95,7 +115,7 @@ func (a *API) appRoutes() {
 	})
 	route(a, op{
 		id: "list-workers", method: http.MethodGet, path: "/apps/{app}/workers", title: "The workers of an app", perm: access.WorkersRead, tag: "workers",
-	}, func(ctx context.Context, in *inPath) (*bodyOf[list[api.Worker]], error) {
+	}, func(ctx context.Context, in *InApp) (*bodyOf[list[api.Worker]], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
 		if err != nil {
 			return nil, err
@@ -122,21 +142,17 @@ func (a *API) appRoutes() {
 		id: "set-maintenance", method: http.MethodPut, path: "/apps/{app}/workers/{worker}/maintenance", title: "Give a worker nothing new, or work again",
 		perm: access.WorkersDrain, tag: "workers", status: http.StatusNoContent,
 	}, func(ctx context.Context, in *struct {
-		inPath
+		InApp
 		Worker string `path:"worker" maxLength:"255"`
 		Body   struct {
 			On bool `json:"on"`
 		}
 	},
 	) (*nothing, error) {
-		app, err := a.cfg.Store.AppByName(ctx, in.App)
-		if err != nil {
+		if err := a.cfg.Server.SetMaintenance(ctx, in.App, in.Worker, in.Body.On); err != nil {
 			return nil, err
 		}
-		if err := a.cfg.Store.SetMaintenance(ctx, app.ID, in.Worker, in.Body.On); err != nil {
-			return nil, err
-		}
-		a.audit(ctx, string(access.WorkersDrain), "worker:"+in.App+"/"+in.Worker, engine.OutcomeDone)
+		a.done(ctx, access.WorkersDrain, "worker:"+in.App+"/"+in.Worker, nil, in.Body)
 		return nil, nil
 	})
 	route(a, op{

@@ -16,32 +16,6 @@ import (
 	"github.com/fanjet/fanjet/engine/access"
 )
 
-type ctxKey int
-
-const (
-	keyPrincipal ctxKey = iota
-	keyRequest
-	keyFrom
-)
-
-// principalOf is who asks; nobody if no credentials came.
-func principalOf(ctx context.Context) access.Principal {
-	p, _ := ctx.Value(keyPrincipal).(access.Principal)
-	return p
-}
-
-// requestOf is the id of the request, as in the log.
-func requestOf(ctx context.Context) string {
-	id, _ := ctx.Value(keyRequest).(string)
-	return id
-}
-
-// fromOf is the address the request came from.
-func fromOf(ctx context.Context) string {
-	from, _ := ctx.Value(keyFrom).(string)
-	return from
-}
-
 // cookieName has the prefix that makes browsers take it only over TLS, from this very host
 // (RFC 6265bis, 4.1.3.2).
 func cookieName(insecure bool) string {
@@ -57,33 +31,35 @@ func (a *API) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails, since Go 1.24
-		id := hex.EncodeToString(b[:])
-		from, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			from = r.RemoteAddr
+		q := &request{id: hex.EncodeToString(b[:]), agent: engine.CutText(r.UserAgent(), engine.MaxAgent)}
+		var err error
+		if q.from, _, err = net.SplitHostPort(r.RemoteAddr); err != nil {
+			q.from = r.RemoteAddr
 		}
-		ctx := context.WithValue(context.WithValue(r.Context(), keyRequest, id), keyFrom, from)
+		ctx := context.WithValue(r.Context(), ctxKey{}, q)
 		h := w.Header()
-		h.Set("X-Request-Id", id)
+		h.Set("X-Request-Id", q.id)
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if !a.cfg.Insecure {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, a.cfg.BodyLimit)
-		p, byCookie, err := a.authenticate(ctx, r)
-		if err != nil && !errors.Is(err, access.ErrUnauthenticated) {
-			a.write(ctx, w, err)
+		byToken := r.Header.Get("Authorization") != ""
+		if !byToken && !a.sameOrigin(r) {
+			a.write(ctx, w, errForeign) // a login by another site's page would be as bad
 			return
 		}
-		if err != nil && !byCookie {
+		q.principal, q.byCookie, err = a.authenticate(ctx, r)
+		if err != nil && (byToken || !errors.Is(err, access.ErrUnauthenticated)) {
 			a.write(ctx, w, err) // a token that is wrong is never taken for none
 			return
 		}
-		if byCookie && !a.sameOrigin(r) {
-			a.write(ctx, w, errForeign)
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, keyPrincipal, p)))
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -101,7 +77,8 @@ func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.is }
 
 // sameOrigin refuses what changes something and comes from a page of another site: browsers say
-// so (Fetch Metadata), and older ones name the origin.
+// so (Fetch Metadata), and older ones name the origin. What says neither, and brings a cookie,
+// is no browser of today, and is refused too.
 func (a *API) sameOrigin(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return true
@@ -114,7 +91,7 @@ func (a *API) sameOrigin(r *http.Request) bool {
 		return site == "same-origin" || site == "none"
 	}
 	if origin == "" {
-		return false // a cookie without a word of where from: no browser of today
+		return len(r.CookiesNamed(cookieName(a.cfg.Insecure))) == 0
 	}
 	u, err := url.Parse(origin)
 	return err == nil && u.Host == r.Host
@@ -140,8 +117,8 @@ func (a *API) authenticate(ctx context.Context, r *http.Request) (p access.Princ
 
 func (a *API) byToken(ctx context.Context, text string) (p access.Principal, err error) {
 	c, err := access.ParseCredential(text)
-	if err != nil {
-		return p, err
+	if err != nil || c.Kind() != access.KindToken {
+		return p, &plainError{"this is no token of ours", access.ErrUnauthenticated}
 	}
 	t, err := a.cfg.Store.Token(ctx, c.ID())
 	if err != nil {
@@ -189,6 +166,9 @@ func (a *API) bySession(ctx context.Context, text string) (p access.Principal, e
 	if now-s.SeenAt > a.cfg.Sessions.TouchAfter().Milliseconds() {
 		_ = a.cfg.Store.TouchSession(ctx, s.ID, now)
 	}
+	if u.Password != "" && a.cfg.Passwords.Expired(u.PasswordAt, now) {
+		u.MustChange = true
+	}
 	return access.OfSession(s, u, roles), nil
 }
 
@@ -203,23 +183,4 @@ func unknown(err error, text string) error {
 // write ends a request before its route.
 func (a *API) write(ctx context.Context, w http.ResponseWriter, err error) {
 	writeProblem(w, a.problem(ctx, err))
-}
-
-// refused records what the caller may not do, and says so.
-func (a *API) refused(ctx context.Context, perm access.Permission, app string, err error) error {
-	p := principalOf(ctx)
-	if p.Known() {
-		a.audit(ctx, string(perm), app, engine.OutcomeDenied)
-	}
-	return a.problem(ctx, err)
-}
-
-// audit records something that is stored nowhere else. The log has what the audit log has not.
-func (a *API) audit(ctx context.Context, action, target string, outcome engine.Outcome) {
-	p := principalOf(ctx)
-	r := engine.AuditRecord{At: a.now(), Action: action, Target: target, Outcome: outcome, From: fromOf(ctx), Request: requestOf(ctx)}
-	p.Actor(&r)
-	if _, err := a.cfg.Store.AppendAudit(ctx, access.Chain(r)); err != nil {
-		a.cfg.Log.ErrorContext(ctx, "a record of the audit log was lost", "action", action, "target", target, "outcome", outcome, "actor", r.ActorName, "err", err)
-	}
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -28,13 +27,13 @@ func (a *API) executionOf(ctx context.Context, text string, perm access.Permissi
 	}
 	w, err := a.cfg.Store.WorkflowInstance(ctx, n)
 	if err != nil {
-		return nil, "", err
+		return nil, "", gone("workflow instance", text, err)
 	}
 	app, err := a.appName(ctx, w.App)
 	if err == nil {
-		err = a.mayIn(ctx, perm, app)
+		err = a.mayIn(ctx, perm, app, w.App)
 	}
-	return w, app, err
+	return w, app, gone("workflow instance", text, err)
 }
 
 // executionRoutes are those of runs of workflows.
@@ -43,8 +42,8 @@ func (a *API) executionRoutes() {
 		id: "list-workflow-instances", method: http.MethodGet, path: "/apps/{app}/workflow-instances", title: "Runs of an app's workflows, newest first",
 		perm: access.InstancesRead, tag: "workflow instances",
 	}, func(ctx context.Context, in *struct {
-		inPath
-		byID
+		InApp
+		ByID
 		Workflow string `query:"workflow" maxLength:"63" doc:"Of this workflow only."`
 	},
 	) (*bodyOf[list[api.WorkflowInstance]], error) {
@@ -73,7 +72,7 @@ func (a *API) executionRoutes() {
 	})
 	route(a, op{
 		id: "get-workflow-instance", method: http.MethodGet, path: "/workflow-instances/{id}", title: "A run of a workflow", perm: access.InstancesRead, tag: "workflow instances",
-	}, func(ctx context.Context, in *byIDIn) (*bodyOf[api.WorkflowInstance], error) {
+	}, func(ctx context.Context, in *InID) (*bodyOf[api.WorkflowInstance], error) {
 		w, app, err := a.executionOf(ctx, in.ID, access.InstancesRead)
 		if err != nil {
 			return nil, err
@@ -84,7 +83,7 @@ func (a *API) executionRoutes() {
 	})
 	route(a, op{
 		id: "list-nodes", method: http.MethodGet, path: "/workflow-instances/{id}/nodes", title: "How the nodes of a run stand", perm: access.InstancesRead, tag: "workflow instances",
-	}, func(ctx context.Context, in *byIDIn) (*bodyOf[list[api.Node]], error) {
+	}, func(ctx context.Context, in *InID) (*bodyOf[list[api.Node]], error) {
 		w, _, err := a.executionOf(ctx, in.ID, access.InstancesRead)
 		if err != nil {
 			return nil, err
@@ -104,7 +103,7 @@ func (a *API) executionRoutes() {
 		id: "order-workflow-instance", method: http.MethodPost, path: "/workflow-instances/{id}", title: "Stop, pause, resume or retry a run of a workflow",
 		about: "A retry keeps what has succeeded.", perm: access.WorkflowsStop, tag: "workflow instances", status: http.StatusAccepted,
 	}, func(ctx context.Context, in *struct {
-		byIDIn
+		InID
 		Body struct {
 			Order string `json:"order" enum:"stop,pause,resume,retry"`
 		}
@@ -125,14 +124,14 @@ func (a *API) executionRoutes() {
 		if err := do(ctx, w.ID); err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(perm), "workflow_instance:"+in.ID+":"+in.Body.Order, engine.OutcomeDone)
+		a.done(ctx, perm, "workflow_instance:"+in.ID, nil, in.Body)
 		return nil, nil
 	})
 	route(a, op{
 		id: "send-signal", method: http.MethodPost, path: "/workflow-instances/{id}/signals", title: "Send a signal to a run of a workflow", perm: access.SignalsSend, tag: "workflow instances",
 		status: http.StatusAccepted,
 	}, func(ctx context.Context, in *struct {
-		byIDIn
+		InID
 		Body api.SendSignal
 	},
 	) (*nothing, error) {
@@ -145,7 +144,7 @@ func (a *API) executionRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.SignalsSend), "workflow_instance:"+in.ID+":"+in.Body.Name, engine.OutcomeDone)
+		a.done(ctx, access.SignalsSend, "workflow_instance:"+in.ID, nil, in.Body)
 		return nil, nil
 	})
 	route(a, op{
@@ -153,7 +152,7 @@ func (a *API) executionRoutes() {
 		about: "The node may name roles; the caller must hold one of them in the app, whatever it claims.", perm: access.ApprovalsDecide, tag: "workflow instances",
 		status: http.StatusAccepted,
 	}, func(ctx context.Context, in *struct {
-		byIDIn
+		InID
 		Node string `path:"node" maxLength:"128"`
 		Body api.Decide
 	},
@@ -175,7 +174,7 @@ func (a *API) executionRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.ApprovalsDecide), fmt.Sprintf("workflow_instance:%s:%s:reject=%t", in.ID, in.Node, in.Body.Reject), engine.OutcomeDone)
+		a.done(ctx, access.ApprovalsDecide, "workflow_instance:"+in.ID+":"+in.Node, nil, in.Body)
 		return nil, nil
 	})
 }

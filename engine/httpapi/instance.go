@@ -11,8 +11,8 @@ import (
 	"github.com/fanjet/fanjet/engine/server"
 )
 
-// byIDIn names a run by its id. Which app it belongs to is found out, and looked at.
-type byIDIn struct {
+// InID names a run by its id. Which app it belongs to is found out, and looked at.
+type InID struct {
 	ID string `path:"id" maxLength:"20"`
 }
 
@@ -33,21 +33,21 @@ func (a *API) instance(ctx context.Context, text string, perm access.Permission)
 	}
 	in, err := a.cfg.Store.Instance(ctx, n)
 	if err != nil {
-		return nil, "", err
+		return nil, "", gone("instance", text, err)
 	}
 	app, err := a.appName(ctx, in.App)
 	if err == nil {
-		err = a.mayIn(ctx, perm, app)
+		err = a.mayIn(ctx, perm, app, in.App)
 	}
-	return in, app, err
+	return in, app, gone("instance", text, err)
 }
 
 func (a *API) instanceRoutes() {
 	route(a, op{
 		id: "list-instances", method: http.MethodGet, path: "/apps/{app}/instances", title: "Runs of an app's jobs, newest first", perm: access.InstancesRead, tag: "instances",
 	}, func(ctx context.Context, in *struct {
-		inPath
-		byID
+		InApp
+		ByID
 		Job string `query:"job" maxLength:"63" doc:"Of this job only."`
 		Key string `query:"key" maxLength:"255" doc:"With this business key; needs job."`
 	},
@@ -85,7 +85,7 @@ func (a *API) instanceRoutes() {
 	})
 	route(a, op{
 		id: "get-instance", method: http.MethodGet, path: "/instances/{id}", title: "A run", perm: access.InstancesRead, tag: "instances",
-	}, func(ctx context.Context, in *byIDIn) (*bodyOf[api.Instance], error) {
+	}, func(ctx context.Context, in *InID) (*bodyOf[api.Instance], error) {
 		row, app, err := a.instance(ctx, in.ID, access.InstancesRead)
 		if err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (a *API) instanceRoutes() {
 	})
 	route(a, op{
 		id: "list-attempts", method: http.MethodGet, path: "/instances/{id}/attempts", title: "The tries of a run that ended without success", perm: access.InstancesRead, tag: "instances",
-	}, func(ctx context.Context, in *byIDIn) (*bodyOf[list[api.Attempt]], error) {
+	}, func(ctx context.Context, in *InID) (*bodyOf[list[api.Attempt]], error) {
 		row, _, err := a.instance(ctx, in.ID, access.InstancesRead)
 		if err != nil {
 			return nil, err
@@ -119,7 +119,7 @@ func (a *API) instanceRoutes() {
 	route(a, op{
 		id: "stop-instance", method: http.MethodPost, path: "/instances/{id}/stop", title: "Stop a run, or cancel it before it has begun", perm: access.InstancesStop, tag: "instances",
 		status: http.StatusAccepted,
-	}, func(ctx context.Context, in *byIDIn) (*nothing, error) {
+	}, func(ctx context.Context, in *InID) (*nothing, error) {
 		row, _, err := a.instance(ctx, in.ID, access.InstancesStop)
 		if err != nil {
 			return nil, err
@@ -127,13 +127,13 @@ func (a *API) instanceRoutes() {
 		if err := a.cfg.Server.StopInstance(ctx, row.ID); err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.InstancesStop), "instance:"+in.ID, engine.OutcomeDone)
+		a.done(ctx, access.InstancesStop, "instance:"+in.ID, nil, nil)
 		return nil, nil
 	})
 	route(a, op{
 		id: "get-logs", method: http.MethodGet, path: "/instances/{id}/logs", title: "What the tasks of a run have logged", perm: access.LogsRead, tag: "instances",
 	}, func(ctx context.Context, in *struct {
-		byIDIn
+		InID
 		Skip  int `query:"skip" minimum:"0" doc:"Lines to leave out at the begin."`
 		Limit int `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 	},

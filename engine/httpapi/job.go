@@ -18,9 +18,9 @@ import (
 	"github.com/fanjet/fanjet/workflow"
 )
 
-// named names something of an app.
-type named struct {
-	inPath
+// Named names something of an app.
+type Named struct {
+	InApp
 	Name string `path:"name" maxLength:"63"`
 }
 
@@ -77,8 +77,8 @@ func (a *API) jobRoutes() {
 	route(a, op{
 		id: "list-jobs", method: http.MethodGet, path: "/apps/{app}/jobs", title: "The jobs of an app, by name", perm: access.JobsRead, tag: "jobs",
 	}, func(ctx context.Context, in *struct {
-		inPath
-		byName
+		InApp
+		ByName
 	},
 	) (*bodyOf[list[api.Job]], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
@@ -100,7 +100,7 @@ func (a *API) jobRoutes() {
 	route(a, op{
 		id: "get-job", method: http.MethodGet, path: "/apps/{app}/jobs/{name}", title: "A job, now or at a version", perm: access.JobsRead, tag: "jobs",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		Version int32 `query:"version" minimum:"1"`
 	},
 	) (*versioned[api.Job], error) {
@@ -119,7 +119,7 @@ func (a *API) jobRoutes() {
 		about: "With If-Match, only if the job still is at that version. Saving what is there makes no new version.",
 		perm:  access.JobsWrite, tag: "jobs",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		IfMatch string `header:"If-Match"`
 		Body    api.SaveJob
 	},
@@ -133,40 +133,52 @@ func (a *API) jobRoutes() {
 			return nil, err
 		}
 		d.Expect = version
-		if _, err := a.cfg.Store.AppByName(ctx, in.App); err != nil {
+		old, err := a.job(ctx, in.App, in.Name)
+		if err != nil && !errors.Is(err, engine.ErrNotFound) {
 			return nil, err
 		}
 		job, err := a.cfg.Server.SaveJobDef(ctx, d)
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.JobsWrite), fmt.Sprintf("job:%s/%s@%d", in.App, in.Name, job.Version), engine.OutcomeDone)
 		b, err := jobBody(job, in.App)
+		if err == nil && (old == nil || old.Version != job.Version) {
+			var before any
+			if old != nil {
+				if before, err = jobBody(old, in.App); err != nil {
+					return nil, err
+				}
+			}
+			a.done(ctx, access.JobsWrite, "job:"+in.App+"/"+in.Name, before, b)
+		}
 		return &versioned[api.Job]{ETag: etag(job.Version), Body: b}, err
 	})
 	route(a, op{
 		id: "trigger-job", method: http.MethodPost, path: "/apps/{app}/jobs/{name}/trigger", title: "Start a run of a job, now or after a delay",
 		perm: access.InstancesTrigger, tag: "jobs", status: http.StatusCreated,
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
+		Once
 		Body api.Trigger
 	},
 	) (*bodyOf[api.Started], error) {
-		id, err := a.cfg.Server.Trigger(ctx, server.Trigger{
-			App: in.App, Job: in.Name, Params: in.Body.Params, Key: in.Body.Key, Delay: time.Duration(in.Body.DelayMS) * time.Millisecond,
-			Lane: workflow.Lane(in.Body.Lane),
+		id, err := a.started(ctx, "trigger-job/"+in.App+"/"+in.Name, in.IdempotencyKey, in.Body, func(ctx context.Context) (int64, error) {
+			id, err := a.cfg.Server.Trigger(ctx, server.Trigger{
+				App: in.App, Job: in.Name, Params: in.Body.Params, Key: in.Body.Key, Delay: time.Duration(in.Body.DelayMS) * time.Millisecond,
+				Lane: workflow.Lane(in.Body.Lane),
+			})
+			if err == nil {
+				a.done(ctx, access.InstancesTrigger, "instance:"+strconv.FormatInt(id, 10), nil, in.Body)
+			}
+			return id, err
 		})
-		if err != nil {
-			return nil, err
-		}
-		a.audit(ctx, string(access.InstancesTrigger), "instance:"+strconv.FormatInt(id, 10), engine.OutcomeDone)
-		return body(api.Started{ID: id}), nil
+		return body(api.Started{ID: id}), err
 	})
 	route(a, op{
 		id: "cancel-key", method: http.MethodPost, path: "/apps/{app}/jobs/{name}/cancel", title: "End the runs of a job that have a business key",
 		perm: access.InstancesStop, tag: "jobs",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		Body struct {
 			Key string `json:"key" minLength:"1" maxLength:"255"`
 		}
@@ -176,7 +188,7 @@ func (a *API) jobRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.InstancesStop), "job:"+in.App+"/"+in.Name, engine.OutcomeDone)
+		a.done(ctx, access.InstancesStop, "job:"+in.App+"/"+in.Name, nil, in.Body)
 		return body(api.CancelKeyReply{Count: n}), nil
 	})
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/fanjet/fanjet/engine"
 )
 
-// byName pages through what is listed by name.
-type byName struct {
+// ByName pages through what is listed by name.
+type ByName struct {
 	After string `query:"after" maxLength:"63" doc:"The last name of the page before."`
 	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 }
 
-// byID pages through history, newest first. There are no totals: counting history is what it
+// ByID pages through history, newest first. There are no totals: counting history is what it
 // would cost.
-type byID struct {
+type ByID struct {
 	Before string `query:"before" maxLength:"20" doc:"The last id of the page before; the newest if left out."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 }
 
-func (p byID) before() (int64, error) {
+func (p ByID) before() (int64, error) {
 	if p.Before == "" {
 		return 0, nil
 	}

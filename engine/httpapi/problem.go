@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -49,7 +50,7 @@ func (a *API) problem(ctx context.Context, err error) error {
 	}
 	code := status(err)
 	if code == http.StatusInternalServerError {
-		id := requestOf(ctx)
+		id := requestOf(ctx).id
 		a.cfg.Log.ErrorContext(ctx, "a request failed", "request", id, "err", err)
 		return huma.NewError(code, "something went wrong here; the server's log says what, under request "+id)
 	}
@@ -58,8 +59,15 @@ func (a *API) problem(ctx context.Context, err error) error {
 		details = append(details, &huma.ErrorDetail{Message: err.Error(), Location: field.Field})
 	}
 	out := huma.NewError(code, err.Error(), details...)
+	wait := time.Duration(0)
 	if locked := (*access.LockedError)(nil); errors.As(err, &locked) {
-		return huma.ErrorWithHeaders(out, http.Header{"Retry-After": {strconv.Itoa(int(locked.Wait.Seconds()) + 1)}})
+		wait = locked.Wait
+	}
+	if often := (*waitError)(nil); errors.As(err, &often) {
+		wait = often.wait
+	}
+	if wait > 0 {
+		return huma.ErrorWithHeaders(out, http.Header{"Retry-After": {strconv.Itoa(int(wait.Seconds()) + 1)}})
 	}
 	if code == http.StatusUnauthorized {
 		return huma.ErrorWithHeaders(out, http.Header{"Www-Authenticate": {`Bearer realm="fanjet"`}})

@@ -10,6 +10,14 @@ import (
 // routes adds all routes; each file has those of its noun.
 func (a *API) routes() {
 	a.systemRoutes()
+	a.setupRoutes()
+	a.loginRoutes()
+	a.meRoutes()
+	a.factorRoutes()
+	a.userRoutes()
+	a.memberRoutes()
+	a.tokenRoutes()
+	a.auditRoutes()
 	a.appRoutes()
 	a.jobRoutes()
 	a.scheduleRoutes()
@@ -36,13 +44,9 @@ func (a *API) systemRoutes() {
 		out.Body.Status, out.Body.Version, out.Body.Now = "ok", a.cfg.Version, a.now()
 		return out, nil
 	})
+	a.mux.HandleFunc("GET /api", a.browse)
 	a.mux.HandleFunc("GET "+prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		b, err := a.OpenAPI()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(b) // the caller is gone, or gets it
+		_, _ = w.Write(a.doc) // the caller is gone, or gets it
 	})
 }

@@ -3,8 +3,9 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/access"
@@ -14,22 +15,27 @@ import (
 	"github.com/fanjet/fanjet/workflow"
 )
 
-// definitionIn names a job or a workflow of an app.
-type definitionIn struct {
-	inPath
+// InDefinition names a job or a workflow of an app.
+type InDefinition struct {
+	InApp
 	Kind string `path:"kind" enum:"jobs,workflows"`
 	Name string `path:"name" maxLength:"63"`
 }
 
-func (in *definitionIn) definition() server.Definition {
+func (in *InDefinition) definition() server.Definition {
 	if in.Kind == "jobs" {
 		return server.Definition{App: in.App, Job: in.Name}
 	}
 	return server.Definition{App: in.App, Workflow: in.Name}
 }
 
-// spanIn is a range of scheduled times, epoch ms, both included.
-type spanIn struct {
+// target is what the audit log calls it.
+func (in *InDefinition) target() string {
+	return strings.TrimSuffix(in.Kind, "s") + ":" + in.App + "/" + in.Name
+}
+
+// InSpan is a range of scheduled times, epoch ms, both included.
+type InSpan struct {
 	From int64 `query:"from" minimum:"0"`
 	To   int64 `query:"to" minimum:"0" doc:"Now if left out."`
 }
@@ -39,14 +45,14 @@ func (a *API) scheduleRoutes() {
 	route(a, op{
 		id: "get-schedule", method: http.MethodGet, path: path, title: "How a job or workflow stands: its next fire, what is under way, how its runs ended",
 		perm: access.SchedulesRead, tag: "schedules",
-	}, func(ctx context.Context, in *definitionIn) (*bodyOf[api.ScheduleReply], error) {
+	}, func(ctx context.Context, in *InDefinition) (*bodyOf[api.ScheduleReply], error) {
 		return a.standing(ctx, in.definition())
 	})
 	route(a, op{
 		id: "order-schedule", method: http.MethodPost, path: path, title: "Pause or resume a schedule",
 		about: "What was due while it was paused is for its misfire policy.", perm: access.SchedulesPause, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		definitionIn
+		InDefinition
 		Body struct {
 			Order string `json:"order" enum:"pause,resume"`
 		}
@@ -59,34 +65,34 @@ func (a *API) scheduleRoutes() {
 		if err := do(ctx, in.definition()); err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.SchedulesPause), in.Kind+":"+in.App+"/"+in.Name+":"+in.Body.Order, engine.OutcomeDone)
+		a.done(ctx, access.SchedulesPause, in.target(), nil, in.Body)
 		return a.standing(ctx, in.definition())
 	})
 	route(a, op{
 		id: "set-enabled", method: http.MethodPut, path: path + "/enabled", title: "Enable or disable a job or workflow", perm: access.JobsWrite, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		definitionIn
+		InDefinition
 		Body struct {
 			On bool `json:"on"`
 		}
 	},
 	) (*bodyOf[api.ScheduleReply], error) {
 		if in.Kind == "workflows" {
-			if err := a.mayIn(ctx, access.WorkflowsWrite, in.App); err != nil {
+			if err := a.mayIn(ctx, access.WorkflowsWrite, in.App, requestOf(ctx).app); err != nil {
 				return nil, err
 			}
 		}
 		if err := a.cfg.Server.SetEnabled(ctx, in.definition(), in.Body.On); err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.JobsWrite), fmt.Sprintf("%s:%s/%s:enabled=%t", in.Kind, in.App, in.Name, in.Body.On), engine.OutcomeDone)
+		a.done(ctx, access.JobsWrite, in.target(), nil, in.Body)
 		return a.standing(ctx, in.definition())
 	})
 	route(a, op{
 		id: "get-ledger", method: http.MethodGet, path: path + "/ledger", title: "What fired and what did not, and why", perm: access.SchedulesRead, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		definitionIn
-		spanIn
+		InDefinition
+		InSpan
 		Limit int `query:"limit" minimum:"1" maximum:"10000" default:"500"`
 	},
 	) (*bodyOf[api.LedgerReply], error) {
@@ -99,8 +105,8 @@ func (a *API) scheduleRoutes() {
 	route(a, op{
 		id: "verify-schedule", method: http.MethodGet, path: path + "/verify", title: "Compare what should have fired with what did", perm: access.SchedulesRead, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		definitionIn
-		spanIn
+		InDefinition
+		InSpan
 	},
 	) (*bodyOf[api.VerifyReply], error) {
 		v, err := a.cfg.Server.Verify(ctx, in.definition(), in.From, in.To)
@@ -113,7 +119,7 @@ func (a *API) scheduleRoutes() {
 		id: "backfill-job", method: http.MethodPost, path: "/apps/{app}/jobs/{name}/backfill", title: "Fire a job for scheduled times that have passed",
 		perm: access.InstancesTrigger, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		Body struct {
 			From   int64 `json:"from"`
 			To     int64 `json:"to"`
@@ -129,14 +135,14 @@ func (a *API) scheduleRoutes() {
 			return nil, err
 		}
 		if !in.Body.DryRun {
-			a.audit(ctx, string(access.InstancesTrigger), fmt.Sprintf("job:%s/%s:backfill=%d", in.App, in.Name, len(times)), engine.OutcomeDone)
+			a.done(ctx, access.InstancesTrigger, "job:"+in.App+"/"+in.Name, nil, map[string]any{"backfill": in.Body, "runs": len(times)})
 		}
 		return body(api.BackfillReply{Times: times, Existed: existed}), nil
 	})
 	route(a, op{
 		id: "preview-schedule", method: http.MethodPost, path: "/apps/{app}/preview", title: "What a schedule fires next, and why it does not", perm: access.SchedulesRead, tag: "schedules",
 	}, func(ctx context.Context, in *struct {
-		inPath
+		InApp
 		Body api.Preview
 	},
 	) (*bodyOf[list[api.PreviewFire]], error) {
@@ -170,8 +176,8 @@ func (a *API) calendarRoutes() {
 	route(a, op{
 		id: "list-calendars", method: http.MethodGet, path: "/apps/{app}/calendars", title: "The business calendars of an app", perm: access.CalendarsRead, tag: "calendars",
 	}, func(ctx context.Context, in *struct {
-		inPath
-		byName
+		InApp
+		ByName
 	},
 	) (*bodyOf[list[api.Calendar]], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
@@ -186,7 +192,7 @@ func (a *API) calendarRoutes() {
 	})
 	route(a, op{
 		id: "get-calendar", method: http.MethodGet, path: "/apps/{app}/calendars/{name}", title: "A business calendar", perm: access.CalendarsRead, tag: "calendars",
-	}, func(ctx context.Context, in *named) (*versioned[api.Calendar], error) {
+	}, func(ctx context.Context, in *Named) (*versioned[api.Calendar], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
 		if err != nil {
 			return nil, err
@@ -202,22 +208,27 @@ func (a *API) calendarRoutes() {
 	route(a, op{
 		id: "save-calendar", method: http.MethodPut, path: "/apps/{app}/calendars/{name}", title: "Make or change a business calendar", perm: access.CalendarsWrite, tag: "calendars",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		Body struct {
 			Calendar json.RawMessage `json:"calendar"`
 		}
 	},
 	) (*versioned[api.Calendar], error) {
-		if _, err := a.cfg.Store.AppByName(ctx, in.App); err != nil {
+		old, err := a.cfg.Store.CalendarByName(ctx, requestOf(ctx).app, in.Name)
+		if err != nil && !errors.Is(err, engine.ErrNotFound) {
 			return nil, err
 		}
 		c, err := a.cfg.Server.SaveCalendar(ctx, in.App, in.Name, in.Body.Calendar)
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.CalendarsWrite), fmt.Sprintf("calendar:%s/%s@%d", in.App, in.Name, c.Version), engine.OutcomeDone)
 		out := calendar(c)
 		out.Calendar = c.Body
+		var before any
+		if old != nil {
+			before = json.RawMessage(old.Body)
+		}
+		a.done(ctx, access.CalendarsWrite, "calendar:"+in.App+"/"+in.Name, before, out)
 		return &versioned[api.Calendar]{ETag: etag(c.Version), Body: out}, nil
 	})
 }

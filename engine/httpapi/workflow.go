@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -23,8 +24,8 @@ func (a *API) workflowRoutes() {
 	route(a, op{
 		id: "list-workflows", method: http.MethodGet, path: "/apps/{app}/workflows", title: "The workflows of an app, by name", perm: access.WorkflowsRead, tag: "workflows",
 	}, func(ctx context.Context, in *struct {
-		inPath
-		byName
+		InApp
+		ByName
 	},
 	) (*bodyOf[list[api.Workflow]], error) {
 		app, err := a.cfg.Store.AppByName(ctx, in.App)
@@ -41,7 +42,7 @@ func (a *API) workflowRoutes() {
 	route(a, op{
 		id: "get-workflow", method: http.MethodGet, path: "/apps/{app}/workflows/{name}", title: "A workflow, now or at a version", perm: access.WorkflowsRead, tag: "workflows",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		Version int32 `query:"version" minimum:"1"`
 	},
 	) (*versioned[api.Workflow], error) {
@@ -60,7 +61,7 @@ func (a *API) workflowRoutes() {
 		id: "save-workflow", method: http.MethodPut, path: "/apps/{app}/workflows/{name}", title: "Make or change a workflow, from its document",
 		about: "Saving what is there makes no new version.", perm: access.WorkflowsWrite, tag: "workflows",
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
 		IfMatch string `header:"If-Match"`
 		Body    api.Document
 	},
@@ -76,32 +77,37 @@ func (a *API) workflowRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		if version != 0 {
-			old, err := a.workflow(ctx, in.App, in.Name)
-			if err != nil {
-				return nil, err
-			}
-			if old.Version != version {
-				return nil, fmt.Errorf("workflow %q is at version %d, not %d: read it again: %w", in.Name, old.Version, version, engine.ErrConflict)
-			}
-		}
-		if _, err := a.cfg.Store.AppByName(ctx, in.App); err != nil {
+		old, err := a.workflow(ctx, in.App, in.Name)
+		switch {
+		case errors.Is(err, engine.ErrNotFound) && version == 0:
+		case err != nil:
 			return nil, err
+		case version != 0 && old.Version != version:
+			return nil, fmt.Errorf("workflow %q is at version %d, not %d: read it again: %w", in.Name, old.Version, version, engine.ErrConflict)
 		}
 		w, err := a.cfg.Server.SaveWorkflow(ctx, d)
 		if err != nil {
 			return nil, err
 		}
-		a.audit(ctx, string(access.WorkflowsWrite), fmt.Sprintf("workflow:%s/%s@%d", in.App, in.Name, w.Version), engine.OutcomeDone)
 		out := workflowBody(w, in.App)
 		out.Definition = w.Definition
+		if old == nil || old.Version != w.Version {
+			var before any
+			if old != nil {
+				was := workflowBody(old, in.App)
+				was.Definition = old.Definition
+				before = was
+			}
+			a.done(ctx, access.WorkflowsWrite, "workflow:"+in.App+"/"+in.Name, before, out)
+		}
 		return &versioned[api.Workflow]{ETag: etag(w.Version), Body: out}, nil
 	})
 	route(a, op{
 		id: "start-workflow", method: http.MethodPost, path: "/apps/{app}/workflows/{name}/start", title: "Start a run of a saved workflow",
 		perm: access.WorkflowsTrigger, tag: "workflows", status: http.StatusCreated,
 	}, func(ctx context.Context, in *struct {
-		named
+		Named
+		Once
 		Body api.StartWorkflow
 	},
 	) (*bodyOf[api.Started], error) {
@@ -113,12 +119,14 @@ func (a *API) workflowRoutes() {
 		if err != nil {
 			return nil, fmt.Errorf("workflow %q as stored: %w", in.Name, err)
 		}
-		n, err := a.cfg.Server.StartWorkflow(ctx, server.Start{Definition: d, Params: in.Body.Params, Key: in.Body.Key})
-		if err != nil {
-			return nil, err
-		}
-		a.audit(ctx, string(access.WorkflowsTrigger), "workflow_instance:"+strconv.FormatInt(n, 10), engine.OutcomeDone)
-		return body(api.Started{ID: n}), nil
+		n, err := a.started(ctx, "start-workflow/"+in.App+"/"+in.Name, in.IdempotencyKey, in.Body, func(ctx context.Context) (int64, error) {
+			n, err := a.cfg.Server.StartWorkflow(ctx, server.Start{Definition: d, Params: in.Body.Params, Key: in.Body.Key})
+			if err == nil {
+				a.done(ctx, access.WorkflowsTrigger, "workflow_instance:"+strconv.FormatInt(n, 10), nil, in.Body)
+			}
+			return n, err
+		})
+		return body(api.Started{ID: n}), err
 	})
 	a.executionRoutes()
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -45,6 +46,15 @@ func (s *Server) wall() int64 { return s.cluster.Now() }
 
 // Now is the database's clock as this server knows it, epoch ms.
 func (s *Server) Now() int64 { return s.wall() }
+
+// NewID is an id that no server has given out, for what is stored beside the engine's rows;
+// ErrUnavailable while the server has no lease to make ids from.
+func (s *Server) NewID() (int64, error) {
+	if id := s.cluster.NextID(); id != 0 {
+		return id, nil
+	}
+	return 0, fmt.Errorf("this server has no lease to make ids from: try again: %w", engine.ErrUnavailable)
+}
 
 func (s *Server) now() int64 { return s.clock.at(s.cluster.Now(), s.mono()) }
 
