@@ -96,7 +96,8 @@ func (o *Owner) mayRun(in *inst, c *chunk, asker Target) *broker.AskReply {
 	if c.holder != asker {
 		c.holder, c.since = asker, o.now
 	}
-	c.unsent = false // what waits to be sent again need not be
+	o.watchTask(in, c) // the answer may not arrive, and nobody ever say that it has begun
+	c.unsent = false   // what waits to be sent again need not be
 	rep := &broker.AskReply{Verdict: broker.VerdictYours}
 	if c.phase == phaseSub {
 		for n := c.first; n < c.first+c.count; n++ {

@@ -240,3 +240,20 @@ func TestHalfFinishedChunkStaysWithItsWorker(t *testing.T) {
 	r.says("a", succeeded(many, "", second))
 	require.EqualValues(t, 3, r.runs[1].Succeeded)
 }
+
+// The worker that a chunk was given to died before it could say that it had begun, while the
+// one before it still keeps the message in progress: the task's timeout ends it all the same.
+func TestTimeoutOfAChunkGivenAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.wait(10 * time.Second)
+	r.trigger(1, workflow.Spec{TaskTimeout: workflow.Duration(time.Second)})
+	c := r.sent(1, root, 0)
+	r.says("a", started(c))
+	r.crew.names = []string{"b", "c"}
+	require.Equal(t, broker.VerdictYours, r.asks("b", c).Verdict)
+	r.crew.names = []string{"a", "c"}
+	r.wait(20 * time.Second)
+	require.Equal(t, "timed_out", r.status(1))
+	require.Contains(t, r.rows[1].Error, `worker "b" did not say so`)
+}
