@@ -20,6 +20,7 @@ type placedFaults struct {
 	late      bool // reports overtake each other, or come again seconds later
 	wipe      bool // the lanes are lost
 	spoil     bool // a message of a stage or of the results is lost for good
+	tardy     bool // answers to what is sent to a worker come late
 }
 
 func (w *world) placeFaults(p *placedFaults) {
@@ -29,6 +30,7 @@ func (w *world) placeFaults(p *placedFaults) {
 	for _, f := range []*bool{&p.wipe, &p.spoil} {
 		*f = w.rng.IntN(4) == 0
 	}
+	p.tardy = w.seed%8 == 4 // not drawn: the seeds that are kept stay the worlds that they are
 }
 
 // nap is a process that stands still; what it was about to do is done when it wakes.

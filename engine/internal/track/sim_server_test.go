@@ -576,7 +576,12 @@ func (s *simServer) direct(e track.Direct) {
 	back := func(r broker.DirectedReply, err error) {
 		w.about(e.Chunk.Instance, "%s directed %s to %s: %d %v", s.name, keyOf(e.Chunk.ChunkKey), e.Worker, r, err)
 		if s.life == life {
-			s.later(w.between(0, 3), func() {
+			late := w.between(0, 3)
+			if w.faults.tardy && !w.calm && w.chance(0.1) {
+				w.harmed++
+				late = w.between(100, 4000)
+			}
+			s.later(late, func() {
 				s.handle(track.Directed{Shard: e.Chunk.Shard, Key: e.Chunk.ChunkKey, Worker: e.Worker, Ask: e.Ask, Reply: r, Err: err})
 			})
 		}
