@@ -76,14 +76,24 @@ func load(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8, own
 // loadPermits reads all permits, of which there are as many as may be under way, to find those
 // of the shard.
 func loadPermits(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8) error {
-	var rows []permitRow
-	err := tx.NewSelect().Model(&rows).ModelTableExpr("permits AS p").ColumnExpr("p.*").
-		Join("JOIN instances AS i ON i.id = p.instance_id").Where("i.shard = ?", shard).OrderExpr("p.job_id, p.instance_id").Scan(ctx)
+	var rows []struct {
+		Job      int64 `bun:"job_id"`
+		Instance int64 `bun:"instance_id"`
+		Max      int32 `bun:"max_running"`
+		Status   int16 `bun:"status"`
+	}
+	err := tx.NewRaw("SELECT p.job_id, p.instance_id, p.max_running, i.status FROM permits p JOIN instances i ON i.id = p.instance_id "+
+		"WHERE i.shard = ? ORDER BY p.job_id, p.instance_id", shard).Scan(ctx, &rows)
 	if err != nil {
 		return fmt.Errorf("permits: %w", err)
 	}
-	if len(rows) > 0 {
-		s.Permits = nouns(rows, (*permitRow).noun)
+	for _, r := range rows {
+		p := engine.Permit{Job: r.Job, Instance: r.Instance, Max: r.Max}
+		if engine.Status(r.Status).Terminal() {
+			s.SparePermits = append(s.SparePermits, p)
+		} else {
+			s.Permits = append(s.Permits, p)
+		}
 	}
 	return nil
 }

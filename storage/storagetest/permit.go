@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -75,15 +76,21 @@ func exercisePermits(t *testing.T, s engine.Store) {
 
 	// Whoever loads a shard is told who holds one there, also of those that wait.
 	waits := instance(other.shard.Shard, engine.StatusWaiting)
-	granted := take(other, waits.ID)
-	granted.NewInstances = []engine.Instance{waits}
+	over := instance(other.shard.Shard, engine.StatusSucceeded)
+	granted := take(other, waits.ID, over.ID)
+	granted.NewInstances = []engine.Instance{waits, over}
+	freed := o.change()
+	freed.GonePermits = []engine.Permit{{Job: j.ID, Instance: 19}}
+	o.must(freed)
 	other.must(granted)
 	state, err := s.LoadShard(t.Context(), other.shard.Shard, other.server.Number, other.shard.Epoch)
 	require.NoError(t, err)
 	require.Equal(t, []engine.Permit{{Job: j.ID, Instance: waits.ID, Max: 2}}, state.Permits)
+	require.Equal(t, []engine.Permit{{Job: j.ID, Instance: over.ID, Max: 2}}, state.SparePermits)
 	returned := other.change()
-	returned.GonePermits = state.Permits
+	returned.GonePermits = slices.Concat(state.Permits, state.SparePermits)
 	other.must(returned)
+	o.must(take(o, 19))
 	held(19)
 
 	// A conflict beside a permit: the permit is not lost, nor taken twice.

@@ -120,6 +120,7 @@ type inst struct {
 	job        string
 	sh         *shard
 	q          *queue
+	unread     bool // its spec cannot be read
 	fresh      bool // not yet inserted
 	dirty      bool
 	chunks     map[int64]*chunk // unfinished, of every phase
@@ -471,6 +472,7 @@ func (o *Owner) gain(e Gained) {
 	for _, p := range st.Permits {
 		o.limitOf(p.Job).held[p.Instance] = sh.id
 	}
+	sh.change.GonePermits = append(sh.change.GonePermits, st.SparePermits...)
 	var ids []int64
 	for _, row := range e.Rows {
 		in := o.adopt(sh, row)
@@ -498,7 +500,7 @@ func (o *Owner) gain(e Gained) {
 func (o *Owner) adopt(sh *shard, row Row) *inst {
 	in := &inst{Instance: row.Instance, app: row.App, spec: row.Spec, job: row.Job, sh: sh, heard: o.now}
 	if in.spec == nil {
-		in.spec = &workflow.Spec{}
+		in.spec, in.unread = &workflow.Spec{}, true
 	}
 	if in.app == nil {
 		in.app = &App{ID: in.Instance.App}

@@ -1,6 +1,10 @@
 package track
 
-import "github.com/fanjet/fanjet/engine"
+import (
+	"maps"
+
+	"github.com/fanjet/fanjet/engine"
+)
 
 // limited is what this owner knows of a job with MaxRunning. The truth is in the store, where
 // the permits of all shards are counted.
@@ -8,15 +12,15 @@ type limited struct {
 	// held is instance → shard: those that have a permit, as far as this owner has seen. Of its
 	// own shards it sees all: one that was granted and not used would keep all others waiting.
 	held   map[int64]uint8
-	asked  map[int64]struct{} // instances whose permit is being asked for
-	full   bool               // the last question was refused, and nothing has ended since
-	queues map[*queue]bool    // to be looked at again when a permit comes free
+	asked  map[int64]uint8 // instance → shard: those whose permit is being asked for
+	full   bool            // the last question was refused, and nothing has ended since
+	queues map[*queue]bool // to be looked at again when a permit comes free
 }
 
 func (o *Owner) limitOf(job int64) *limited {
 	l := o.limits[job]
 	if l == nil {
-		l = &limited{held: map[int64]uint8{}, asked: map[int64]struct{}{}, queues: map[*queue]bool{}}
+		l = &limited{held: map[int64]uint8{}, asked: map[int64]uint8{}, queues: map[*queue]bool{}}
 		o.limits[job] = l
 	}
 	return l
@@ -36,7 +40,7 @@ func (o *Owner) permitted(in *inst) bool {
 	if _, ok := l.asked[in.ID]; ok || l.full || len(l.held)+len(l.asked) >= in.spec.MaxRunning {
 		return false
 	}
-	l.asked[in.ID] = struct{}{}
+	l.asked[in.ID] = in.sh.id
 	in.sh.permits = append(in.sh.permits, engine.Permit{Job: in.Job, Instance: in.ID, Max: int32(in.spec.MaxRunning)})
 	return false
 }
@@ -51,10 +55,12 @@ func (o *Owner) holdForPermit(in *inst) engine.Reason {
 }
 
 // takePermits are the questions for permits, a Change each, so that each is answered alone.
+// They leave the cursor alone: one that is refused is dropped without a second try of all that
+// is stored with it.
 func (s *shard) takePermits(to []Stored) []Stored {
 	for _, p := range s.permits {
 		c := engine.Change{
-			Fenced: true, Shard: s.id, Owner: s.number, Epoch: s.epoch, Cursor: s.cursor, Permits: []engine.Permit{p},
+			Fenced: true, Shard: s.id, Owner: s.number, Epoch: s.epoch, Permits: []engine.Permit{p},
 		}
 		to = append(to, Stored{Change: c, Gen: s.gen, Permit: &p})
 	}
@@ -81,9 +87,9 @@ func (o *Owner) answerPermit(e Permitted) {
 	o.tidyLimit(e.Permit.Job, l)
 }
 
-// givePermit is for an instance that is final.
+// givePermit is for an instance that is final. One whose spec cannot be read may have one.
 func (o *Owner) givePermit(in *inst) {
-	if in.spec.MaxRunning <= 0 || in.Job == 0 {
+	if in.Job == 0 || in.spec.MaxRunning <= 0 && !in.unread {
 		return
 	}
 	in.sh.change.GonePermits = append(in.sh.change.GonePermits, engine.Permit{Job: in.Job, Instance: in.ID})
@@ -103,17 +109,14 @@ func (o *Owner) holdPermit(in *inst) {
 	}
 }
 
-// losePermits forgets what a lost shard held and asked for.
+// losePermits forgets what a lost shard held and asked for. The questions of other shards
+// stand: a permit that was granted and is not known of would keep all others waiting.
 func (o *Owner) losePermits(shard uint8) {
 	for _, job := range sortedKeys(o.limits) {
 		l := o.limits[job]
-		for id, of := range l.held {
-			if of == shard {
-				delete(l.held, id)
-			}
-		}
-		// Whose questions they are is not kept: they are asked again, which costs nothing.
-		clear(l.asked)
+		lost := func(_ int64, of uint8) bool { return of == shard }
+		maps.DeleteFunc(l.held, lost)
+		maps.DeleteFunc(l.asked, lost)
 		o.tidyLimit(job, l)
 	}
 }
@@ -128,7 +131,7 @@ func (o *Owner) freeLimits() {
 func (o *Owner) retryLimited(l *limited) {
 	for _, q := range o.sorted() {
 		if l.queues[q] {
-			q.wait.backlog = true
+			q.wait.backlog, q.wait.again = true, true // a page that is being read may lie behind it
 			q.wait.rewind = true
 			o.unblock(q)
 		}
