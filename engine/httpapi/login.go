@@ -13,7 +13,7 @@ import (
 
 // withCookie is an answer that hands a session out, or takes it back.
 type withCookie[T any] struct {
-	Cookie *http.Cookie `header:"Set-Cookie"`
+	Cookie string `header:"Set-Cookie"`
 	Body   T
 }
 
@@ -21,12 +21,12 @@ type withCookie[T any] struct {
 const maxSessions = 50
 
 // cookie holds a session; an empty one takes it away.
-func (a *API) cookie(text string) *http.Cookie {
+func (a *API) cookie(text string) string {
 	c := &http.Cookie{Name: cookieName(a.cfg.Insecure), Value: text, Path: "/", HttpOnly: true, Secure: !a.cfg.Insecure, SameSite: http.SameSiteStrictMode}
 	if text == "" {
 		c.MaxAge = -1
 	}
-	return c
+	return c.String()
 }
 
 func (a *API) loginRoutes() {
@@ -56,7 +56,7 @@ func (a *API) loginRoutes() {
 	route(a, op{
 		id: "logout", method: http.MethodPost, path: "/logout", title: "End the session that asks", perm: access.SelfManage, tag: "identity",
 	}, func(ctx context.Context, _ *nothing) (*struct {
-		Cookie *http.Cookie `header:"Set-Cookie"`
+		Cookie string `header:"Set-Cookie"`
 	}, error,
 	) {
 		p := principalOf(ctx)
@@ -65,7 +65,7 @@ func (a *API) loginRoutes() {
 			return nil, err
 		}
 		return &struct {
-			Cookie *http.Cookie `header:"Set-Cookie"`
+			Cookie string `header:"Set-Cookie"`
 		}{a.cookie("")}, nil
 	})
 }

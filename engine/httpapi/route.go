@@ -70,6 +70,9 @@ func route[I, O any](a *API, o op, handler func(ctx context.Context, in *I) (*O,
 		MaxBodyBytes: limit + 1, BodyReadTimeout: readTimeout, Tags: []string{o.tag}, Extensions: map[string]any{"x-permission": string(o.perm)},
 		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity},
 	}
+	if o.guessing {
+		operation.Errors = append(operation.Errors, http.StatusTooManyRequests)
+	}
 	if o.perm != access.Public {
 		operation.Security = []map[string][]string{{"token": {}}, {"session": {}}}
 	}
