@@ -63,7 +63,9 @@ type ShardStore interface {
 	QueueHeads(ctx context.Context) ([]QueueHead, error)
 	// Commands reads the commands of the shards with an id above after, by id.
 	Commands(ctx context.Context, shards []uint8, after int64, limit int) ([]Command, error)
-	// NewWorkflows reads the workflow instances of the shards that wait and are due, by id.
+	// NewWorkflows reads the workflow instances of the shards that wait and are due, by id. Of
+	// those that are queued only the oldest of each version of a workflow are read, at the end,
+	// so that however many wait for others of their own they do not hide what may begin.
 	NewWorkflows(ctx context.Context, shards []uint8, due int64, limit int) ([]WorkflowInstance, error)
 	// RunOf reads the map run of an instance.
 	RunOf(ctx context.Context, instance int64, run int32) (*MapRun, error)

@@ -214,16 +214,28 @@ func (db *DB) QueueHeads(ctx context.Context) ([]engine.QueueHead, error) {
 	}
 }
 
-// NewWorkflows reads the workflow instances of the shards that wait and are due, by id.
+// NewWorkflows reads the workflow instances of the shards that wait and are due, by id; of
+// those that are queued only the oldest of each version of a workflow, and those at the end.
 func (db *DB) NewWorkflows(ctx context.Context, shards []uint8, due int64, limit int) ([]engine.WorkflowInstance, error) {
-	var rows []workflowInstanceRow
-	// The sum keeps the database from walking through all of the history in the order of
-	// ids to find the few that wait.
-	q := db.read.NewSelect().Model(&rows).Where("wait_key <= ?", due).OrderExpr("id + 0").Limit(int64(limit))
+	var rows, queued []workflowInstanceRow
+	// The sums keep the database from walking through all of the history in the order of ids
+	// or workflows to find the few that wait.
+	q := db.read.NewSelect().Model(&rows).Where("wait_key <= ?", due).Where("reason <> ?", engine.ReasonQueued).OrderExpr("id + 0").Limit(int64(limit))
 	if err := inShards(q, shards).Scan(ctx); err != nil {
 		return nil, db.wrap(err, "read new workflow instances")
 	}
-	return nouns(rows, (*workflowInstanceRow).noun), nil
+	var heads []int64
+	q = db.read.NewSelect().Model((*workflowInstanceRow)(nil)).ColumnExpr("MIN(id + 0)").Where("wait_key <= ?", due).Where("reason = ?", engine.ReasonQueued).
+		GroupExpr("workflow_id + 0, version + 0").Limit(int64(limit))
+	if err := inShards(q, shards).Scan(ctx, &heads); err != nil {
+		return nil, db.wrap(err, "find queued workflow instances")
+	}
+	if len(heads) > 0 {
+		if err := db.read.NewSelect().Model(&queued).Where("id IN (?)", bun.List(heads)).Where("reason = ?", engine.ReasonQueued).Order("id").Scan(ctx); err != nil {
+			return nil, db.wrap(err, "read queued workflow instances")
+		}
+	}
+	return nouns(append(rows, queued...), (*workflowInstanceRow).noun), nil
 }
 
 // RunOf reads the map run of an instance.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/engine/internal/fire"
 	"github.com/fanjet/fanjet/engine/internal/track"
 )
 
@@ -72,12 +73,22 @@ func (s *Server) look(ctx context.Context) {
 	if len(shards) == 0 {
 		return
 	}
+	var fences [engine.Shards]*fire.Fence
+	for _, id := range shards {
+		fences[id] = s.fences[id].Load()
+	}
 	rows, err := s.cfg.Store.NewWorkflows(ctx, shards, s.now(), sweepPage)
 	if err != nil {
 		return
 	}
 	for _, e := range s.executions(ctx, rows, nil, nil) {
-		s.inbox.put(item{do: func(now int64) { s.flow.Begin(now, e) }}, false)
+		s.inbox.put(item{do: func(now int64) {
+			// If the shard was lost or loaded again since, the row may be that of a run which is
+			// over, and nothing here remembers.
+			if f := fences[e.Row.Shard]; f != nil && f == s.fences[e.Row.Shard].Load() {
+				s.flow.Begin(now, e)
+			}
+		}}, false)
 	}
 	after := int64(0)
 	for {

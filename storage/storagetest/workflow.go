@@ -86,6 +86,28 @@ func exerciseWorkflowInstances(t *testing.T, s engine.Store) {
 	page, err = s.WorkflowInstances(ctx, 7, 0, page[1].ID, 2)
 	require.NoError(t, err)
 	require.Equal(t, []engine.WorkflowInstance{u.Workflows[2], u.Workflows[1]}, page)
+	exerciseQueued(t, s, o)
+}
+
+// exerciseQueued: however many workflow instances are queued, they do not keep others from
+// being read.
+func exerciseQueued(t *testing.T, s engine.Store, o *owner) {
+	t.Helper()
+	c := o.change()
+	for n := range 6 {
+		w := workflowInstance(1, engine.StatusWaiting)
+		w.Reason, w.Workflow, w.Version = engine.ReasonQueued, 77, 1
+		if n > 2 {
+			w.Version = 2
+		}
+		c.NewWorkflows = append(c.NewWorkflows, w)
+	}
+	fresh := &c.NewWorkflows[5]
+	fresh.Reason, fresh.Workflow = engine.ReasonDue, 78
+	o.must(c)
+	due, err := s.NewWorkflows(t.Context(), []uint8{1}, base, 3)
+	require.NoError(t, err)
+	require.Equal(t, []engine.WorkflowInstance{*fresh, c.NewWorkflows[0], c.NewWorkflows[3]}, due)
 }
 
 func exerciseCommands(t *testing.T, s engine.Store) {

@@ -31,7 +31,8 @@ type Sink interface {
 	// and Begin called with it and its nodes, be it waiting, running or final. row is set when
 	// that Change makes it.
 	Child(w *engine.WorkflowInstance, node string, child int64, row *engine.WorkflowInstance)
-	// Room tells that a run of a limited workflow has ended: those that wait are to be read.
+	// Room tells that a run of a limited workflow has ended, or one that waited has begun: the
+	// next of those that wait are to be read.
 	Room()
 	// NextID is a fresh id.
 	NextID() int64
@@ -118,6 +119,9 @@ func (f *Flow) Begin(now int64, e Execution) {
 	if f.full(&e) {
 		f.queue(&e)
 		return
+	}
+	if e.Row.Reason == engine.ReasonQueued {
+		f.sink.Room() // perhaps for the next one, too
 	}
 	x := newExecution(e)
 	if e.Err != nil {
