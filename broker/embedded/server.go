@@ -63,6 +63,16 @@ type Cluster struct {
 	Routes []string
 }
 
+// A client that answers no pings is cut off after pingEvery times one more than pingsOut: a
+// frozen engine process is asked nothing more, and a frozen worker fed nothing. The stock
+// setting is six minutes. Between the nodes of a cluster it stays as it is: their elections
+// find out sooner.
+const (
+	pingEvery      = 3 * time.Second
+	pingsOut       = 2
+	routePingEvery = 30 * time.Second
+)
+
 // Server is a running server. Safe for concurrent use.
 type Server struct {
 	ns   *server.Server
@@ -136,14 +146,15 @@ func start(c Config, dir string) (*Server, error) {
 		SyncInterval:    c.SyncInterval,
 		MaxPayload:      c.MaxPayload, MaxPending: c.MaxPending,
 		WriteDeadline: 10 * time.Second,
-		Username:      c.User, Password: c.Password, Authorization: c.Token,
+		PingInterval:  pingEvery, MaxPingsOut: pingsOut,
+		Username: c.User, Password: c.Password, Authorization: c.Token,
 		NoSigs: true,
 	}
 	if c.Cluster.Name != "" {
 		if err := tryPort(c.Host, c.Cluster.Port); err != nil {
 			return nil, err
 		}
-		o.Cluster = server.ClusterOpts{Name: c.Cluster.Name, Host: c.Host, Port: c.Cluster.Port}
+		o.Cluster = server.ClusterOpts{Name: c.Cluster.Name, Host: c.Host, Port: c.Cluster.Port, PingInterval: routePingEvery}
 		o.Routes = server.RoutesFromStr(strings.Join(c.Cluster.Routes, ","))
 	}
 	ns, err := server.NewServer(o)
