@@ -285,10 +285,9 @@ func spans(list []entry, of func(instance int64) bool) []span {
 	return out
 }
 
-// alone checks that no two instances of the job were under way at once. An instance is under
-// way from its first beginning until its first end at least, and as long as any process works
-// at it that was not frozen or killed meanwhile: what such a one has begun may have been given to
-// another one.
+// alone checks that no two instances of the job were under way at once: each from its first
+// beginning until its first end. What runs on behind that runs a second time, because its
+// first process was thought dead, and knows nothing of the other's success yet.
 func (w *world) alone(job int64, all map[int64]engine.Instance) {
 	list := spans(readLedger(w.t, w.ledger), func(id int64) bool { return all[id].Job == job })
 	under := map[int64]*span{}
@@ -299,8 +298,7 @@ func (w *world) alone(job int64, all map[int64]engine.Instance) {
 		case u == nil:
 			c := *s
 			under[s.key.instance] = &c
-		case s.end == 0 || w.hitDuring(s.pid, s.begin, s.end):
-		case u.end == 0 || s.end > u.end:
+		case s.end > 0 && (u.end == 0 || s.end < u.end):
 			u.end = s.end
 		}
 	}
@@ -316,10 +314,6 @@ func (w *world) alone(job int64, all map[int64]engine.Instance) {
 			a.key.instance, all[a.key.instance].Key, a.key.attempt, w.at(a.begin), w.at(a.end), a.who, b.key.instance, all[b.key.instance].Key, w.at(b.begin), b.who)
 	}
 	w.t.Logf("max_running 1 held for %d runs of %d instances", len(list), len(order))
-}
-
-func (w *world) hitDuring(pid int, from, to int64) bool {
-	return slices.ContainsFunc(w.hits, func(h hit) bool { return h.pid == pid && h.from <= to && h.to >= from })
 }
 
 // verifyAll checks every instance: that it ended as it had to, that it was run, and what it made.
