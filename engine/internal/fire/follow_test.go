@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fanjet/fanjet/engine"
-	"github.com/fanjet/fanjet/engine/internal/fire"
 	"github.com/fanjet/fanjet/workflow"
 )
 
@@ -46,7 +45,7 @@ func TestDependency(t *testing.T) {
 				parent := w.job("parent", every(10*time.Second), 0)
 				parent.took = func(int) time.Duration { return c.took + 10*time.Millisecond }
 				parent.status = func(int) engine.Status { return c.status }
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(39 * time.Second)
 				require.Equal(t, "run 10s, run 20s, run 30s", parent.ledger())
 				require.Equal(t, c.want, j.ledger())
@@ -65,7 +64,7 @@ func TestDependencyOnASlowJob(t *testing.T) {
 		parent := w.job("parent", every(30*time.Second), 0)
 		parent.took = func(int) time.Duration { return 25100 * time.Millisecond }
 		j := w.job("child", after(every(10*time.Second), false, "parent"), 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(58 * time.Second)
 		require.Equal(t, "run 10s, run 20s, run 30s+25.5s, misfire 40s, overlap 50s", j.ledger())
 		j.whole()
@@ -81,7 +80,7 @@ func TestDependencyOnAnIdleJob(t *testing.T) {
 		off := w.job("off", every(10*time.Second), 0)
 		paused := w.job("paused", every(10*time.Second), 0)
 		j := w.job("child", after(every(10*time.Second), false, "called", "off", "paused"), 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		off.enable(o, false)
 		paused.pause()
 		w.pass(21 * time.Second)
@@ -100,12 +99,12 @@ func TestDependencyOverARestart(t *testing.T) {
 		j := w.job("child", s, 0)
 		s.Misfire = workflow.MisfireSkip
 		strict := w.job("strict", s, 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(65 * time.Second)
 		o.stop()
 		w.pass(5 * time.Second)
 		require.Empty(t, j.ledger())
-		o = w.start(fire.Config{}, long)
+		o = w.start(calm, long)
 		w.pass(15 * time.Second)
 		require.Equal(t, "run 1m0s+20s", j.ledger())
 		require.Equal(t, "run 1m0s+20s", strict.ledger(), "it was not missed, it waited")
@@ -120,7 +119,7 @@ func TestDependencyOnNobody(t *testing.T) {
 	tell(t, func(t *testing.T, w *world) {
 		j := w.job("child", after(every(10*time.Second), false, "nobody"), 0)
 		other := w.job("other", every(10*time.Second), 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(30 * time.Second)
 		require.Empty(t, j.ledger())
 		require.Equal(t, "run 10s, run 20s, run 30s", other.ledger())

@@ -31,11 +31,11 @@ func TestMisfireAfterDowntime(t *testing.T) {
 				s := every(10 * time.Second)
 				s.Misfire, s.MisfireMax, s.Overlap = c.misfire, c.max, workflow.OverlapAllow
 				j := w.job("j", s, 0)
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(20*time.Second - time.Millisecond)
 				o.stop()
 				w.pass(65*time.Second + time.Millisecond)
-				o = w.start(fire.Config{}, long)
+				o = w.start(calm, long)
 				w.pass(10 * time.Second)
 				require.Equal(t, c.want, j.ledger())
 				j.whole()
@@ -63,7 +63,7 @@ func TestMisfireAfterPause(t *testing.T) {
 				s := every(10 * time.Second)
 				s.Misfire, s.MisfireMax, s.Overlap = c.misfire, 2, workflow.OverlapAllow
 				j := w.job("j", s, 0)
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(15 * time.Second)
 				j.pause()
 				w.pass(70 * time.Second)
@@ -84,7 +84,7 @@ func TestSavedWhilePaused(t *testing.T) {
 	t.Parallel()
 	tell(t, func(t *testing.T, w *world) {
 		j := w.job("j", every(10*time.Second), 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(15 * time.Second)
 		j.pause()
 		w.pass(30 * time.Second)
@@ -131,7 +131,7 @@ func TestDisabledIsNotMissed(t *testing.T) {
 			t.Parallel()
 			tell(t, func(t *testing.T, w *world) {
 				j := w.job("j", workflow.Schedule{Cron: "*/1 * * * *", Misfire: misfire}, 0)
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(90 * time.Second)
 				j.enable(o, false)
 				w.pass(10 * time.Minute)
@@ -166,7 +166,7 @@ func TestClockBack(t *testing.T) {
 	tell(t, func(t *testing.T, w *world) {
 		j := w.job("j", every(time.Minute), 0)
 		daily := w.job("daily", workflow.Schedule{Cron: "5 0 * * *"}, 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(3*time.Minute + 30*time.Second)
 		w.step.Add(-3 * time.Minute.Milliseconds()) // half a minute past midnight
 		w.pass(30 * time.Second)

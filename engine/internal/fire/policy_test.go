@@ -12,6 +12,9 @@ import (
 	"github.com/fanjet/fanjet/workflow"
 )
 
+// calm is for long stories: what is saved is told to the scheduler, so it need not look often.
+var calm = fire.Config{Every: 10 * time.Second, Ahead: 20 * time.Second}
+
 // What a fire does that finds as many runs under way as may be.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
@@ -24,31 +27,45 @@ func TestOverlap(t *testing.T) {
 		most       int
 	}{
 		"A29: a tick that finds one running is skipped, and counted": {
-			"", 1, 0, []time.Duration{9500 * time.Millisecond}, 25 * time.Second,
+			"", 1, 0,
+			[]time.Duration{9500 * time.Millisecond},
+			25 * time.Second,
 			"run 1s, overlap 2s-10s x9, run 11s, overlap 12s-20s x9, run 21s, overlap 22s-25s x4", 1,
 		},
 		"A32: one run is slow": {
-			workflow.OverlapSkip, 0, 0, []time.Duration{0, 4500 * time.Millisecond, 0}, 9 * time.Second,
+			workflow.OverlapSkip, 0, 0,
+			[]time.Duration{0, 4500 * time.Millisecond, 0},
+			9 * time.Second,
 			"run 1s, run 2s, overlap 3s-6s x4, run 7s, run 8s, run 9s", 1,
 		},
 		"two may run": {
-			workflow.OverlapSkip, 2, 0, []time.Duration{2500 * time.Millisecond}, 8 * time.Second,
+			workflow.OverlapSkip, 2, 0,
+			[]time.Duration{2500 * time.Millisecond},
+			8 * time.Second,
 			"run 1s, run 2s, overlap 3s, run 4s, run 5s, overlap 6s, run 7s, run 8s", 2,
 		},
 		"allow": {
-			workflow.OverlapAllow, 0, 0, []time.Duration{3500 * time.Millisecond}, 6 * time.Second,
+			workflow.OverlapAllow, 0, 0,
+			[]time.Duration{3500 * time.Millisecond},
+			6 * time.Second,
 			"run 1s, run 2s, run 3s, run 4s, run 5s, run 6s", 4,
 		},
 		"queue": {
-			workflow.OverlapQueue, 1, 2, []time.Duration{5400 * time.Millisecond}, 15 * time.Second,
+			workflow.OverlapQueue, 1, 2,
+			[]time.Duration{5400 * time.Millisecond},
+			15 * time.Second,
 			"run 1s, run 2s, run 3s, queue_full 4s-6s x3, run 7s, queue_full 8s-11s x4, run 12s, queue_full 13s-15s x3", 1,
 		},
 		"replace": {
-			workflow.OverlapReplace, 1, 0, []time.Duration{3500 * time.Millisecond}, 4 * time.Second,
+			workflow.OverlapReplace, 1, 0,
+			[]time.Duration{3500 * time.Millisecond},
+			4 * time.Second,
 			"run 1s, run 2s, run 3s, run 4s", 1,
 		},
 		"fail": {
-			workflow.OverlapFail, 1, 0, []time.Duration{2500 * time.Millisecond}, 6 * time.Second,
+			workflow.OverlapFail, 1, 0,
+			[]time.Duration{2500 * time.Millisecond},
+			6 * time.Second,
 			"run 1s, failed 2s, failed 3s, run 4s, failed 5s, failed 6s", 1,
 		},
 	} {
@@ -89,7 +106,7 @@ func TestNoWorkerForLong(t *testing.T) {
 				s.Overlap, s.QueueMax = c.overlap, 2
 				j := w.job("j", s, 1)
 				j.idle = true
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(10*time.Minute + time.Second)
 				require.EqualValues(t, c.waiting, j.row().Open)
 				j.work(o, true)
@@ -217,12 +234,12 @@ func TestFixedRateOverRestarts(t *testing.T) {
 	tell(t, func(t *testing.T, w *world) {
 		j := w.job("j", every(time.Minute), 0)
 		for range 15 {
-			o := w.start(fire.Config{}, long)
+			o := w.start(calm, long)
 			w.pass(23 * time.Second)
 			o.stop()
 			w.pass(time.Second)
 		}
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(time.Second)
 		require.Equal(t, "run 1m0s, run 2m0s, run 3m0s, run 4m0s, run 5m0s, run 6m0s", j.ledger())
 		o.stop()
@@ -234,7 +251,7 @@ func TestSecondsOfCron(t *testing.T) {
 	t.Parallel()
 	tell(t, func(t *testing.T, w *world) {
 		j := w.job("j", workflow.Schedule{Cron: "0/5 * * * * ?"}, 0)
-		o := w.start(fire.Config{}, long)
+		o := w.start(calm, long)
 		w.pass(2*time.Minute + 500*time.Millisecond)
 		fired := j.fired()
 		require.Len(t, fired, 24)
@@ -268,7 +285,8 @@ func TestBoundsOfASchedule(t *testing.T) {
 			window, []time.Duration{18 * time.Hour, 42 * time.Hour}, "run 18h0m0s, run 18h2m0s, run 18h4m0s, run 42h0m0s, run 42h2m0s, run 42h4m0s",
 		},
 		"a day that a calendar excludes": {
-			workflow.Schedule{Cron: "*/10 * * * *", Calendars: []string{"tuesday"}}, []time.Duration{24 * time.Hour, 48 * time.Hour},
+			workflow.Schedule{Cron: "*/10 * * * *", Calendars: []string{"tuesday"}},
+			[]time.Duration{24 * time.Hour, 48 * time.Hour},
 			// Between the two nobody was awake; that is no matter for what would not have run.
 			"calendar 24h0m0s-47h50m0s x144, run 48h0m0s",
 		},
@@ -279,12 +297,12 @@ func TestBoundsOfASchedule(t *testing.T) {
 				w.calendars["tuesday"] = &schedule.Calendar{Off: []schedule.Day{{Date: epoch.AddDate(0, 0, 1).Format(time.DateOnly)}}}
 				w.step.Add((c.days[0] - 5*time.Minute).Milliseconds())
 				j := w.job("j", c.s, 0)
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				for i, day := range c.days {
 					if i > 0 {
 						o.stop()
 						w.step.Add((day - 5*time.Minute).Milliseconds() + epoch.UnixMilli() - w.now())
-						o = w.start(fire.Config{}, long)
+						o = w.start(calm, long)
 					}
 					w.pass(10*time.Minute - 100*time.Millisecond)
 				}

@@ -170,7 +170,8 @@ func TestExisting(t *testing.T) {
 	}{
 		"one of one": {every(10 * time.Second), []time.Duration{20 * time.Second}, "run 10s, run 20s+-5s, run 30s, run 40s"},
 		"of a fixed delay": {
-			workflow.Schedule{Type: workflow.ScheduleDelay, Every: workflow.Duration(10 * time.Second)}, []time.Duration{20 * time.Second},
+			workflow.Schedule{Type: workflow.ScheduleDelay, Every: workflow.Duration(10 * time.Second)},
+			[]time.Duration{20 * time.Second},
 			"run 10s, run 20s+-5s, run 30s, run 40s",
 		},
 	} {
@@ -250,7 +251,7 @@ func TestBoundedMemory(t *testing.T) {
 	tell(t, func(t *testing.T, w *world) {
 		s := workflow.Schedule{At: epoch.Add(20 * time.Second).Format(time.RFC3339), Misfire: workflow.MisfireOnce}
 		var jobs []*job
-		for i := range 1200 {
+		for i := range 600 {
 			jobs = append(jobs, w.job(fmt.Sprint("j", i), s, 0))
 		}
 		beat := w.job("beat", every(5*time.Second), 0)
@@ -275,7 +276,7 @@ func TestJitter(t *testing.T) {
 				s := every(20 * time.Second)
 				s.Jitter, s.Misfire, s.Overlap = workflow.Duration(15*time.Second), misfire, workflow.OverlapAllow
 				j := w.job("j", s, 0)
-				o := w.start(fire.Config{}, long)
+				o := w.start(calm, long)
 				w.pass(3*time.Minute - time.Second)
 				fired := j.fired()
 				require.GreaterOrEqual(t, len(fired), 7)
@@ -291,7 +292,7 @@ func TestJitter(t *testing.T) {
 				o.stop()
 				w.pass(65 * time.Second)
 				n := len(j.fired())
-				o = w.start(fire.Config{}, long)
+				o = w.start(calm, long)
 				w.pass(100 * time.Millisecond)
 				made := len(j.fired()) - n
 				require.LessOrEqual(t, made, 1)

@@ -59,6 +59,8 @@ type job struct {
 	id   int64
 	name string
 	app  int64
+	// limit is how many runs of it may be under way; 0 is no bound.
+	limit int
 	// took and status are how long the n-th run takes, from 0, and how it ends.
 	took   func(n int) time.Duration
 	status func(n int) engine.Status
@@ -106,10 +108,17 @@ func (w *world) nextID() int64 { return engine.FirstID(w.now()) + w.ids.Add(1) }
 // job saves a job that is over at once each time it runs.
 func (w *world) job(name string, s workflow.Schedule, maxRunning int) *job {
 	w.t.Helper()
+	id := w.nextID()
+	for engine.ShardOf(id) >= shards {
+		id = w.nextID()
+	}
 	j := &job{
-		w: w, id: w.nextID(), name: name, app: 1, running: map[int64]*time.Timer{}, rows: map[int64]*engine.Instance{},
+		w: w, id: id, name: name, app: 1, limit: maxRunning, running: map[int64]*time.Timer{}, rows: map[int64]*engine.Instance{},
 		took:   func(int) time.Duration { return 0 },
 		status: func(int) engine.Status { return engine.StatusSucceeded },
+	}
+	if maxRunning == 0 && s.Overlap != workflow.OverlapAllow && s.Overlap != workflow.OverlapReplace {
+		j.limit = 1
 	}
 	w.mu.Lock()
 	w.jobs[j.id] = j
@@ -295,14 +304,17 @@ type submitted struct {
 
 var errBroken = errors.New("an earlier change of the shard was lost")
 
-// start starts a server that owns all shards. lease is how long it keeps them without a
+// shards are those that the stories use, of all.
+const shards = 4
+
+// start starts a server that owns them. lease is how long it keeps them without a
 // renewal, which it never makes.
 func (w *world) start(c fire.Config, lease time.Duration) *owner {
 	w.t.Helper()
 	row, err := w.store.JoinServer(w.t.Context(), "server", uint64(w.nextID()), lease.Milliseconds())
 	require.NoError(w.t, err)
 	o := &owner{w: w, number: row.Number, wake: make(chan struct{}, 1), fences: map[uint8]fire.Fence{}, gens: map[uint8]uint32{}}
-	for shard := range uint8(engine.Shards) {
+	for shard := range uint8(shards) {
 		s, err := w.store.ClaimShard(w.t.Context(), shard, row.Number, row.Token)
 		require.NoError(w.t, err)
 		o.gens[shard] = 1
@@ -583,8 +595,7 @@ func (o *owner) adopt() {
 
 // begin runs what may.
 func (o *owner) begin(j *job) {
-	limit := int(j.limit())
-	for len(j.waiting) > 0 && !j.idle && (limit == 0 || len(j.running) < limit) {
+	for len(j.waiting) > 0 && !j.idle && (j.limit == 0 || len(j.running) < j.limit) {
 		in := j.waiting[0]
 		j.waiting = j.waiting[1:]
 		n := j.begun
@@ -593,19 +604,6 @@ func (o *owner) begin(j *job) {
 		j.rows[in.ID] = in
 		j.running[in.ID] = time.AfterFunc(j.took(n), func() { o.w.end(j, in, j.status(n)) })
 		j.most = max(j.most, len(j.running))
-	}
-}
-
-func (j *job) limit() int32 {
-	row, err := j.w.store.Schedule(j.w.t.Context(), engine.KindJob, j.id)
-	require.NoError(j.w.t, err)
-	switch {
-	case row.MaxRunning != 0:
-		return row.MaxRunning
-	case row.Spec.Overlap == workflow.OverlapAllow || row.Spec.Overlap == workflow.OverlapReplace:
-		return 0
-	default:
-		return 1
 	}
 }
 
