@@ -8,6 +8,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,6 +23,24 @@ const (
 	maxDepth  = 64
 	maxValues = 250_000
 )
+
+// plain refuses addresses that hold what no name of ours does, and no log should show.
+func plain(u *url.URL) error {
+	texts := []string{u.Path}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return huma.NewError(http.StatusBadRequest, "the query cannot be read")
+	}
+	for key, values := range query {
+		texts = append(append(texts, key), values...)
+	}
+	for _, s := range texts {
+		if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+			return fmt.Errorf("the address holds a control character, or is not UTF-8: %w", engine.ErrInvalid)
+		}
+	}
+	return nil
+}
 
 // bound reads the body of a request, if it is small, plain JSON, before anything is decoded.
 func bound(r *http.Request, limit int64) error {

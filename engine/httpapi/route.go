@@ -84,6 +84,9 @@ func route[I, O any](a *API, o op, handler func(ctx context.Context, in *I) (*O,
 		r, w := humago.Unwrap(ctx)
 		err := a.admit(ctx.Context(), &o, app, named)
 		if err == nil {
+			err = plain(r.URL)
+		}
+		if err == nil {
 			err = bound(r, limit)
 		}
 		if err != nil {
