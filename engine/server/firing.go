@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fanjet/fanjet/engine"
 	"github.com/fanjet/fanjet/engine/internal/commit"
@@ -144,9 +145,50 @@ func (h firing) Depends(ctx context.Context, row *engine.Schedule) (fire.Depends
 		if err != nil {
 			return out, fmt.Errorf("schedule of job %q, which it follows: %w", d.Job, err)
 		}
+		if of.NextAt != 0 && of.NextAt == row.NextAt && row.ID < of.ID {
+			// If they follow each other, directly or through others, and are due at one moment, one
+			// of them goes first, or each would wait for the other for ever.
+			round, err := h.follows(ctx, of, row)
+			if err != nil {
+				return out, err
+			}
+			if round {
+				of.NextAt = 0
+			}
+		}
 		out.Follow(row, d, of)
 	}
 	return out, nil
+}
+
+// followMost bounds how many jobs are looked through for a circle.
+const followMost = 200
+
+// follows tells whether one schedule follows the job of another, directly or through others.
+func (h firing) follows(ctx context.Context, one, other *engine.Schedule) (bool, error) {
+	if other.Kind != engine.KindJob {
+		return false, nil // nobody follows a workflow
+	}
+	seen := map[string]bool{}
+	for next := one.Spec.After; len(next) > 0 && len(seen) < followMost; {
+		name := next[0].Job
+		next = next[1:]
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		job, err := absent(h.s.cfg.Store.JobByName(ctx, one.App, name))
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("job %q: %w", name, err)
+		case job == nil: // it is followed by nobody's fires
+		case job.ID == other.ID:
+			return true, nil
+		default:
+			next = slices.Concat(next, job.Schedule.After)
+		}
+	}
+	return false, nil
 }
 
 func (h firing) Commit(c engine.Change, gen uint32, done func(error)) {
