@@ -64,6 +64,7 @@ func TestDependencyOnASlowJob(t *testing.T) {
 		parent := w.job("parent", every(30*time.Second), 0)
 		parent.took = func(int) time.Duration { return 25100 * time.Millisecond }
 		j := w.job("child", after(every(10*time.Second), false, "parent"), 0)
+		j.took = func(int) time.Duration { return time.Second }
 		o := w.start(calm, long)
 		w.pass(58 * time.Second)
 		require.Equal(t, "run 10s, run 20s, run 30s+25.5s, misfire 40s, overlap 50s", j.ledger())
