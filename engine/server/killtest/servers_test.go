@@ -226,9 +226,13 @@ func (c *callers) cancelKey(key string) {
 func (r *rig) report(begin, healed time.Time) {
 	t := r.w.t
 	fired := r.f.fired(begin.UnixMilli(), time.Now().UnixMilli())
-	for _, o := range r.s.taken {
+	for i, o := range r.s.taken {
+		next := healed
+		if i+1 < len(r.s.taken) {
+			next = r.s.taken[i+1].at
+		}
 		t.Logf("%6.2fs %-6s %s, %d shards: owned by others after %v, what was due there fired at most %v late", o.at.Sub(r.w.began).Seconds(), o.what, o.who, len(o.shards),
-			o.took.Round(10*time.Millisecond), o.stood(fired))
+			o.took.Round(10*time.Millisecond), o.stood(fired, next))
 	}
 	n, p99, most := late(fired, begin.UnixMilli(), healed.UnixMilli())
 	t.Logf("during the strikes: %d fires, late %d ms at p99, %d ms at most", n, p99, most)

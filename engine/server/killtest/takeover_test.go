@@ -164,17 +164,17 @@ func (w *world) say(what string, p *proc, length time.Duration) {
 	w.t.Logf("%6.2fs %s %s (%d) %v", time.Since(w.began).Seconds(), what, p.role.Name, p.cmd.Process.Pid, length)
 }
 
-// stood is how late, at most, what was due in these shards within a while of the take-over was
-// fired: how long their schedules stood still.
-func (o *takeOver) stood(fired map[int64][]engine.Fired) time.Duration {
+// stood is how late, at most, what was due in these shards from then on was fired, until the
+// next server was struck: how long their schedules stood still.
+func (o *takeOver) stood(fired map[int64][]engine.Fired, next time.Time) time.Duration {
 	var late int64
-	from, to := o.at.UnixMilli(), o.at.Add(frozenBound).UnixMilli()
+	from, to := o.at.UnixMilli(), next.UnixMilli()
 	for id, list := range fired {
 		if !slices.Contains(o.shards, engine.ShardOf(id)) {
 			continue
 		}
 		for _, f := range list {
-			if f.At >= from && f.At <= to {
+			if f.At >= from && f.At < to {
 				late = max(late, f.FiredAt-f.At)
 			}
 		}
