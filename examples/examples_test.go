@@ -29,7 +29,7 @@ func TestExamples(t *testing.T) {
 	build(t, bin, "../cmd/fanjet")
 	lessons, err := filepath.Glob("[0-9][0-9]-*")
 	require.NoError(t, err)
-	require.Len(t, lessons, 10)
+	require.Len(t, lessons, 11)
 	for _, lesson := range lessons {
 		t.Run(lesson, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +43,7 @@ func TestExamples(t *testing.T) {
 			} else {
 				build(t, bin, "./"+lesson)
 			}
-			if lesson == "10-embedded" { // all of it is in the program
+			if lesson == "10-embedded" || lesson == "11-schedules" { // all of it is in the program
 				requireOutput(t, exec.Command(filepath.Join(bin, lesson)), filepath.Join(lesson, "output.golden"))
 				return
 			}
