@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -29,6 +30,8 @@ type partsConfig struct {
 
 	ackWait, lease, beat time.Duration
 
+	http httpConfig
+
 	log *logger
 }
 
@@ -36,6 +39,7 @@ type partsConfig struct {
 type parts struct {
 	url    string // where workers connect, without credentials
 	server *server.Server
+	http   *website // nil if none is served
 
 	log    *logger
 	store  *storage.DB
@@ -56,6 +60,17 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 			p = nil
 		}
 	}()
+	var site net.Listener
+	if c.http.address != "" {
+		if site, err = c.http.listen(ctx); err != nil {
+			return p, err
+		}
+		defer func() {
+			if p == nil || p.http == nil {
+				_ = site.Close()
+			}
+		}()
+	}
 	if c.dir != "" {
 		if err := os.MkdirAll(c.dir, 0o750); err != nil {
 			return p, fmt.Errorf("make the data directory: %w; name another one with --data", err)
@@ -106,7 +121,10 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	}()
 	select {
 	case <-p.server.Ready():
-		return p, nil
+		if site == nil {
+			return p, nil
+		}
+		return p, c.http.serve(p, site)
 	case <-p.ended:
 		return p, errors.New("the server ended before it was ready") // close has the cause
 	case <-ctx.Done():
@@ -114,10 +132,21 @@ func startParts(ctx context.Context, c partsConfig) (p *parts, err error) {
 	}
 }
 
+// httpURL is where the API is, empty if it is not served.
+func (p *parts) httpURL() string {
+	if p.http == nil {
+		return ""
+	}
+	return p.http.url
+}
+
 // close stops the server cleanly, then what it stood on. The error is the first of the
 // server's, or one of closing.
 func (p *parts) close() error {
 	var errs []error
+	if p.http != nil {
+		errs = append(errs, p.http.close())
+	}
 	if p.cancel != nil {
 		p.cancel()
 		<-p.ended

@@ -64,6 +64,11 @@ type commands struct {
 	Approve  approveCmd  `cmd:"" help:"Approve or reject what a workflow waits for."`
 	Worker   workerCmd   `cmd:"" help:"Run a worker with the built-in processors (demo-list, demo-count, demo-report)."`
 	Server   serverCmd   `cmd:"" help:"Run a server, with NATS and SQLite inside unless told otherwise."`
+	Setup    setupCmd    `cmd:"" help:"Make the first user of a server, with the code that it has printed."`
+	Login    loginCmd    `cmd:"" help:"Log in at a server's API, and keep a token for the commands that ask it."`
+	Logout   logoutCmd   `cmd:"" help:"Forget the login."`
+	User     userCmd     `cmd:"" help:"List, make, disable, enable and reset users."`
+	Token    tokenCmd    `cmd:"" help:"List, make and revoke your API tokens."`
 	Version  versionCmd  `cmd:"" help:"Show the version."`
 }
 

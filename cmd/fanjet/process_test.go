@@ -41,6 +41,7 @@ var built = sync.OnceValues(func() (string, error) {
 var binaries string // its directory, removed at the end
 
 func TestMain(m *testing.M) {
+	_ = os.Setenv("FANJET_HTTP", "127.0.0.1:0") // several servers run at the same time
 	code := m.Run()
 	if binaries != "" {
 		_ = os.RemoveAll(binaries)

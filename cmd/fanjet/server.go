@@ -17,6 +17,7 @@ type serverCmd struct {
 	Ack    time.Duration `name:"ack-wait" default:"8s" help:"How long a chunk may be unheard of before it is delivered again."`
 	Lease  time.Duration `default:"3s" help:"How long the server may be silent before another takes over."`
 	Beat   time.Duration `default:"2s" help:"How often workers beat; after three missed ones they are dead."`
+	httpFlags
 	logFlags
 }
 
@@ -36,7 +37,12 @@ func (c *serverCmd) Run(con *console) error {
 		}
 		return fmt.Errorf("start the server: %w", err)
 	}
-	parts.log.Info("server is ready", "broker", redactURL(p.url), "worker", "fanjet worker --app APP --url "+redactURL(p.url), "program", connectHint("APP", redactURL(p.url), c.Token != ""))
+	if p.http != nil {
+		if err := p.http.invite(sig.first, con.out); err != nil {
+			return errors.Join(err, p.close())
+		}
+	}
+	parts.log.Info("server is ready", "broker", redactURL(p.url), "worker", "fanjet worker --app APP --url "+redactURL(p.url), "program", connectHint("APP", redactURL(p.url), c.Token != ""), "http", p.httpURL())
 	select {
 	case <-sig.first.Done():
 		parts.log.Info("server stops")
@@ -51,7 +57,11 @@ func (c *serverCmd) Run(con *console) error {
 
 // parts checks the flags and says what the server is made of.
 func (c *serverCmd) parts() (partsConfig, error) {
-	p := partsConfig{dir: c.Data, dbURL: c.DB, natsURL: c.NATS, replicas: c.Copies, token: c.Token, creds: c.Creds, ackWait: c.Ack, lease: c.Lease, beat: c.Beat}
+	web, err := c.httpFlags.config(c.Data)
+	if err != nil {
+		return partsConfig{}, err
+	}
+	p := partsConfig{http: web, dir: c.Data, dbURL: c.DB, natsURL: c.NATS, replicas: c.Copies, token: c.Token, creds: c.Creds, ackWait: c.Ack, lease: c.Lease, beat: c.Beat}
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -82,7 +92,6 @@ func (c *serverCmd) parts() (partsConfig, error) {
 	if listen == "" {
 		listen = "127.0.0.1:4222"
 	}
-	var err error
 	if p.host, p.port, err = listenAddress(listen); err != nil {
 		return p, err
 	}

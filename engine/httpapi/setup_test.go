@@ -219,11 +219,4 @@ func role(r engine.Role, scope string) api.RoleBinding {
 	return api.RoleBinding{Role: string(r), Scope: scope}
 }
 
-// app makes an app.
-func (w *world) app(name string) {
-	w.t.Helper()
-	_, err := w.server.EnsureApp(w.ctx, name)
-	require.NoError(w.t, err)
-}
-
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

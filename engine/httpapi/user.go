@@ -15,6 +15,7 @@ import (
 // firstLoginTTL is how long a new or reset user has to log in.
 const firstLoginTTL = 72 * time.Hour
 
+// InUser names a user in the path.
 type InUser struct {
 	User string `path:"user" maxLength:"128" doc:"The user's name."`
 }
