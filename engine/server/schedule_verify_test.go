@@ -204,7 +204,7 @@ func TestSavedWhilePaused(t *testing.T) {
 	require.EqualValues(t, 3, skips[0].Count)
 	require.Equal(t, []int64{begin + 600_000, begin + 1_800_000}, []int64{skips[0].From, skips[0].To})
 	pass(time.Hour)
-	w.beat(1, d)
+	require.Eventually(t, func() bool { return w.standing(d).Runs == 1 }, eventually, 20*time.Millisecond)
 	v := w.verify(d)
 	require.True(t, v.Clean(), "%+v", v)
 	require.EqualValues(t, 4, v.Expected)
