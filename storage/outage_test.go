@@ -72,7 +72,11 @@ func TestOutage(t *testing.T) {
 	require.ErrorIs(t, commit(), engine.ErrUnavailable)
 	server.Signal(t, syscall.SIGCONT)
 	require.NoError(t, commit())
-	kept(5)
+	counts, err := db.CountInstances(t.Context(), 1)
+	require.NoError(t, err)
+	// The outcome of the commit that was cut off is not known: the server may have got its last
+	// words before it was frozen, and act on them when it wakes.
+	require.Contains(t, []int64{5, 6}, counts[engine.StatusWaiting])
 }
 
 // A process that is frozen in the middle of a transaction does not keep others from its rows
