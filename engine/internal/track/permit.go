@@ -12,15 +12,22 @@ type limited struct {
 	// held is instance → shard: those that have a permit, as far as this owner has seen. Of its
 	// own shards it sees all: one that was granted and not used would keep all others waiting.
 	held   map[int64]uint8
-	asked  map[int64]uint8 // instance → shard: those whose permit is being asked for
-	full   bool            // the last question was refused, and nothing has ended since
-	queues map[*queue]bool // to be looked at again when a permit comes free
+	asked  map[int64]question // those whose permit is being asked for
+	full   bool               // the last question was refused, and nothing has ended since
+	queues map[*queue]bool    // to be looked at again when a permit comes free
+}
+
+// question is for the permit of an instance that waits.
+type question struct {
+	shard uint8
+	q     *queue
+	at    engine.WaitingPos
 }
 
 func (o *Owner) limitOf(job int64) *limited {
 	l := o.limits[job]
 	if l == nil {
-		l = &limited{held: map[int64]uint8{}, asked: map[int64]uint8{}, queues: map[*queue]bool{}}
+		l = &limited{held: map[int64]uint8{}, asked: map[int64]question{}, queues: map[*queue]bool{}}
 		o.limits[job] = l
 	}
 	return l
@@ -40,7 +47,7 @@ func (o *Owner) permitted(in *inst) bool {
 	if _, ok := l.asked[in.ID]; ok || l.full || len(l.held)+len(l.asked) >= in.spec.MaxRunning {
 		return false
 	}
-	l.asked[in.ID] = in.sh.id
+	l.asked[in.ID] = question{in.sh.id, in.q, engine.WaitingPos{DueAt: in.DueAt, ID: in.ID - 1}}
 	in.sh.permits = append(in.sh.permits, engine.Permit{Job: in.Job, Instance: in.ID, Max: int32(in.spec.MaxRunning)})
 	return false
 }
@@ -74,13 +81,15 @@ func (o *Owner) answerPermit(e Permitted) {
 	if l == nil {
 		return
 	}
-	if _, asked := l.asked[e.Permit.Instance]; !asked {
+	asked, ok := l.asked[e.Permit.Instance]
+	if !ok {
 		return
 	}
 	delete(l.asked, e.Permit.Instance)
 	if e.Granted && o.shards[e.Shard] != nil {
 		l.held[e.Permit.Instance] = e.Shard
-		o.retryLimited(l)
+		asked.q.wait.callBack(asked.at)
+		o.unblock(asked.q)
 	} else {
 		l.full = true
 	}
@@ -114,9 +123,8 @@ func (o *Owner) holdPermit(in *inst) {
 func (o *Owner) losePermits(shard uint8) {
 	for _, job := range sortedKeys(o.limits) {
 		l := o.limits[job]
-		lost := func(_ int64, of uint8) bool { return of == shard }
-		maps.DeleteFunc(l.held, lost)
-		maps.DeleteFunc(l.asked, lost)
+		maps.DeleteFunc(l.held, func(_ int64, of uint8) bool { return of == shard })
+		maps.DeleteFunc(l.asked, func(_ int64, q question) bool { return q.shard == shard })
 		o.tidyLimit(job, l)
 	}
 }
@@ -129,12 +137,9 @@ func (o *Owner) freeLimits() {
 }
 
 func (o *Owner) retryLimited(l *limited) {
-	for _, q := range o.sorted() {
-		if l.queues[q] {
-			q.wait.backlog, q.wait.again = true, true // a page that is being read may lie behind it
-			q.wait.rewind = true
-			o.unblock(q)
-		}
+	for _, q := range sortQueues(maps.Keys(l.queues)) {
+		q.wait.callBack(engine.WaitingPos{})
+		o.unblock(q)
 	}
 }
 

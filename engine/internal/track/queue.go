@@ -2,6 +2,7 @@ package track
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -38,10 +39,15 @@ type waiting struct {
 	later    bool  // something is due later, perhaps unknown when
 	fetching bool
 	after    engine.WaitingPos
-	passing  bool   // this pass held something back
-	rewind   bool   // the pass is to begin again at the head
-	seen     uint64 // shards gained until the page was asked for
-	again    bool   // something due came while a page was being read
+	passing  bool // this pass held something back
+	rewind   bool // the pass is called back to
+	to       engine.WaitingPos
+	// far is where the pass was when it was called back: after a page there it goes on here, a
+	// page at least, lest what waits behind many that are held back is never reached.
+	far   engine.WaitingPos
+	gone  bool   // back to far, and no page was asked for there yet
+	seen  uint64 // shards gained until the page was asked for
+	again bool   // something due came while a page was being read
 }
 
 const (
@@ -177,9 +183,14 @@ func (o *Owner) fetch(w *waiting, sweep bool) {
 	default:
 		return
 	}
-	if w.rewind {
-		w.after, w.passing, w.rewind = engine.WaitingPos{}, false, false
+	if w.rewind && !w.gone {
+		if w.passing && before(w.far, w.after) {
+			w.far = w.after
+		}
+		w.passing = w.passing && w.to != engine.WaitingPos{}
+		w.after, w.to, w.rewind = w.to, engine.WaitingPos{}, false
 	}
+	w.gone = false
 	w.fetching, w.again, w.seen = true, false, o.gains
 	o.fetches++
 	o.after(Fetch{Queue: w.hash, Shards: o.owned(), Due: o.now, After: w.after, Limit: room})
@@ -242,9 +253,10 @@ func (o *Owner) fetched(e Fetched) {
 			w.after = engine.WaitingPos{}
 		}
 	case len(e.Rows) < e.Limit: // the end of the pass
-		w.backlog = w.again
+		w.backlog = w.again || w.rewind
 		held := w.passing
-		w.after, w.passing, w.rewind = engine.WaitingPos{}, false, false
+		w.after, w.far, w.to = engine.WaitingPos{}, engine.WaitingPos{}, engine.WaitingPos{}
+		w.passing, w.rewind = false, false
 		if w.later && w.nextDue == 0 {
 			// What is due next is known again after a look at the head of the queue.
 			w.later = false
@@ -256,10 +268,25 @@ func (o *Owner) fetched(e Fetched) {
 				q.blocked = true
 			}
 		}
+	case before(w.after, w.far):
+		w.after, w.far, w.passing, w.gone = w.far, engine.WaitingPos{}, true, true
 	}
 	for _, q := range o.hashes[w.hash] {
 		o.heat(q)
 	}
+}
+
+// callBack has the pass look again at what waits behind a position.
+func (w *waiting) callBack(to engine.WaitingPos) {
+	if !w.rewind || before(to, w.to) {
+		w.to = to
+	}
+	w.backlog, w.again, w.rewind = true, true, true // a page that is being read may lie behind it
+}
+
+// before tells whether a position comes before another in what waits.
+func before(a, b engine.WaitingPos) bool {
+	return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.ID, b.ID)) < 0
 }
 
 // heads takes in which queues have something waiting and when it is due.
@@ -369,8 +396,10 @@ func (o *Owner) hold(in *inst, c *chunk) {
 }
 
 // sorted are all queues in a fixed order: what the owner does depends on its events alone.
-func (o *Owner) sorted() []*queue {
-	return slices.SortedFunc(maps.Values(o.queues), func(a, b *queue) int {
+func (o *Owner) sorted() []*queue { return sortQueues(maps.Values(o.queues)) }
+
+func sortQueues(all iter.Seq[*queue]) []*queue {
+	return slices.SortedFunc(all, func(a, b *queue) int {
 		return cmp.Or(cmp.Compare(a.key.app, b.key.app), cmp.Compare(a.key.lane, b.key.lane), cmp.Compare(a.key.pool, b.key.pool))
 	})
 }
@@ -389,7 +418,9 @@ func (o *Owner) workerNews(app string) {
 func (o *Owner) sweep() {
 	o.freeLimits()
 	for _, q := range o.sorted() {
-		q.wait.rewind = q.wait.passing
+		if q.wait.passing {
+			q.wait.callBack(engine.WaitingPos{})
+		}
 		o.unblock(q)
 	}
 	o.due()
