@@ -335,3 +335,45 @@ type LogLine struct {
 	Level int8  // slog level
 	Text  string
 }
+
+// EventKind says what an Event is about.
+type EventKind uint8
+
+// The kinds of event.
+const (
+	EventInstance EventKind = iota + 1 // an instance has moved
+	EventProgress                      // a map run has moved on
+	EventWorkflow                      // a workflow instance has moved
+	EventNode                          // a node of one has moved
+)
+
+// Event is something that was committed, for live views. The newest of its object says it
+// all.
+type Event struct {
+	Kind     EventKind
+	Status   uint8 // engine.Status
+	Workflow int64 // workflow instance, or 0
+	Instance int64
+	Job      int64
+	Attempt  int32
+	Node     string
+	Reason   string
+	Error    string
+	Total    int64 // sub-tasks so far
+	Done     int64
+	Failed   int64
+}
+
+// EventBatch is what one engine process tells of one app.
+type EventBatch struct {
+	Source uint64 // the process; random at its start
+	Seq    uint64 // grows by one from batch to batch of (process, app)
+	Lost   bool   // there was more than is told: look at the rows
+	Events []Event
+}
+
+// Interest says that an engine process wants to be told of an app's events.
+type Interest struct {
+	Source uint64
+	App    int64 // its id
+}

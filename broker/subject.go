@@ -246,11 +246,17 @@ func registerSubject(app string) string       { return "register." + app }
 func askSubject(shard uint8) string           { return "ask." + strconv.Itoa(int(shard)) }
 func nudgeSubject(shard uint8) string         { return "nudge." + strconv.Itoa(int(shard)) }
 func eventSubject(app, topic string) string   { return "event." + app + "." + topic }
+func interestSubject(app string) string       { return interestHead + app }
 
 const (
 	beatAll     = "beat.*.*"
 	registerAll = "register.*"
 	nudgeAll    = "nudge.*"
+	// eventLive is the topic of what live views show.
+	eventLive = "live"
+	// interest.<app> says that a server wants to hear of the app's events.
+	interestHead = "interest."
+	interestAll  = interestHead + "*"
 	// nudgeServers is for all servers; it names no shard.
 	nudgeServers = "nudge.servers"
 	// serverQueue is the queue group of the servers, where one of them answers.

@@ -36,6 +36,8 @@ const (
 	wireControl
 	wireLog
 	wireDirectedReply
+	wireEvents
+	wireInterest
 )
 
 // Bounds of lists on the wire, beyond those of message.go. Encoding more is ErrTooLarge,

@@ -47,6 +47,8 @@ var codecs = []codec{
 	codecOf("answer", EncodeAskReply, DecodeAskReply),
 	codecOf("order", EncodeControl, func(b []byte) (*Control, error) { c, err := DecodeControl(b); return &c, err }),
 	codecOf("log", EncodeLog, DecodeLog),
+	codecOf("events", EncodeEvents, DecodeEvents),
+	codecOf("interest", EncodeInterest, DecodeInterest),
 	codecOf("directed", func(v *DirectedReply) ([]byte, error) { return EncodeDirectedReply(*v), nil },
 		func(b []byte) (*DirectedReply, error) { v, err := DecodeDirectedReply(b); return &v, err }),
 }
@@ -221,6 +223,8 @@ func FuzzDecode(f *testing.F) {
 		pair(EncodeAskReply(&AskReply{Done: []int64{1}, Results: []Range{{1, 2}}, Shares: []Share{{Index: 1}}, Errors: []NumberedError{{1, "e"}}})),
 		pair(EncodeAskRequest(&AskRequest{App: "a"})), pair(EncodeRegistration(&Registration{Error: "no"})),
 		pair(EncodeControl(&Control{Kind: ControlStop})), pair(EncodeLog(&LogBatch{Lines: []LogLine{{At: 1, Text: "t"}}})),
+		pair(EncodeEvents(&EventBatch{Source: 7, Seq: 1, Lost: true, Events: []Event{{Kind: EventNode, Node: "n", Error: "e"}}})),
+		pair(EncodeInterest(&Interest{Source: 7, App: 1})),
 	} {
 		if m.err != nil {
 			f.Fatal(m.err)

@@ -85,6 +85,7 @@ type Server struct {
 
 	watchers watchers
 	waits    waits
+	live     *live
 }
 
 // New makes a Server. Nothing happens before Run.
@@ -106,6 +107,7 @@ func New(c Config) (*Server, error) {
 		ready: make(chan struct{}), nodes: map[int64]nodeRef{}, strays: strays{}, aside: map[int64]bool{}, skewed: map[workerName]time.Time{}, nudge: make(chan struct{}, 1),
 		byName: newCache[string, *engine.App](10_000), latest: newCache[jobName, fresh](10_000), schedules: newCache[compiledKey, compiledSchedule](50_000), purgeEvery: 2000,
 	}
+	s.live = newLive(s)
 	s.commit = commit.New(commit.Config{Log: c.Log, Probe: func(ctx context.Context) error {
 		_, err := c.Store.Now(ctx)
 		return err
@@ -147,7 +149,9 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = s.cluster.Run(clustering) // nil by contract
 	}()
 	stop := func() {
-		// First the shards go, while everything still serves; then the rest.
+		// First the shards go, while everything still serves; then the rest. Who looks on
+		// goes to another server meanwhile.
+		s.live.close()
 		stopClustering()
 		<-clustered
 		stopServing()
@@ -166,6 +170,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.sweeping(serving) })
 	parts.Go(func() { s.fire.Run(serving) })
 	parts.Go(func() { s.retaining(serving) })
+	parts.Go(func() { s.live.run(serving) })
 	unsubscribe, err := s.listen()
 	if err == nil {
 		<-ctx.Done()
@@ -208,6 +213,7 @@ func (s *Server) listen() (stop func(), err error) {
 	subscribe(func() (func(), error) { return b.OnBeat(s.beat) })
 	subscribe(func() (func(), error) { return b.OnNudge(s.nudged) })
 	subscribe(func() (func(), error) { return b.OnNudgeServers(s.cluster.Look) })
+	subscribe(func() (func(), error) { return b.OnInterest(s.live.interest) })
 	for name, h := range s.calls() {
 		subscribe(func() (func(), error) {
 			return b.OnCall(name, func(payload []byte, reply func([]byte)) {
@@ -235,6 +241,7 @@ func (s *Server) brokerUp() {
 			s.lookForLeftovers()
 			s.owner.Handle(now, track.BrokerUp{})
 		}}, false)
+		s.live.missed()
 	})
 }
 

@@ -63,8 +63,9 @@ func (k sink) Moved(w *engine.WorkflowInstance, n engine.Node) {
 			s.nodes[n.Instance] = nodeRef{w.ID, n.Node, w.Shard}
 		}
 	}
-	ev := Event{Kind: EventNode, Workflow: w.ID, Node: n.Node, Instance: n.Instance, Status: n.Status, Error: n.Error}
-	s.news = append(s.news, func() { s.watchers.tell(ev) })
+	ev := Event{Kind: EventNode, Workflow: w.ID, Node: n.Node, Instance: n.Instance, Status: n.Status, Reason: engine.Reason(n.Reason), Error: n.Error}
+	app := w.App
+	s.news = append(s.news, func() { s.watchers.tell(ev); s.live.tell(app, ev) })
 }
 
 func (k sink) Ended(w engine.WorkflowInstance) {
@@ -72,6 +73,7 @@ func (k sink) Ended(w engine.WorkflowInstance) {
 	ev := Event{Kind: EventWorkflow, Workflow: w.ID, Status: w.Status, Error: w.Error}
 	s.news = append(s.news, func() {
 		s.watchers.tell(ev)
+		s.live.tell(w.App, ev)
 		if w.Status.Terminal() {
 			if w.FireAt != 0 {
 				s.fire.LookAt(engine.KindWorkflow, w.Workflow)
@@ -87,20 +89,31 @@ type nodeRef struct {
 	shard    uint8
 }
 
-// progress tells live views of map runs that a Change moves.
+// progress tells live views of instances and map runs that a Change moves.
 func (s *Server) progress(c *engine.Change) {
+	if s.live.wanted.Load() != nil {
+		for _, rows := range [][]engine.Instance{c.NewInstances, c.Instances} {
+			for i := range rows {
+				if app := rows[i].App; s.live.wants(app) {
+					ev := instanceEvent(&rows[i])
+					s.news = append(s.news, func() { s.live.tell(app, ev) })
+				}
+			}
+		}
+	}
 	for _, runs := range [][]engine.MapRun{c.NewRuns, c.Runs} {
 		for i := range runs {
 			r := &runs[i]
-			ref, ok := s.nodes[r.Instance]
-			if !ok {
-				continue
+			ev := Event{Kind: EventProgress, Instance: r.Instance, Total: r.Total, Done: r.Succeeded, Failed: r.Failed}
+			if ref, ok := s.nodes[r.Instance]; ok {
+				ev.Workflow, ev.Node = ref.workflow, ref.node
+				s.news = append(s.news, func() { s.watchers.tell(ev) })
 			}
-			ev := Event{
-				Kind: EventProgress, Workflow: ref.workflow, Node: ref.node, Instance: r.Instance,
-				Total: r.Total, Done: r.Succeeded, Failed: r.Failed,
+			if in, ok := s.owner.Instance(r.Instance); ok && s.live.wants(in.App) {
+				app := in.App
+				ev.Job, ev.Attempt, ev.Status = in.Job, in.Attempt, in.Status
+				s.news = append(s.news, func() { s.live.tell(app, ev) })
 			}
-			s.news = append(s.news, func() { s.watchers.tell(ev) })
 		}
 	}
 }

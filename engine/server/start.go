@@ -19,6 +19,7 @@ func (s *Server) insert(in engine.Instance, done func(error)) {
 	s.commit.Submit(engine.Change{NewInstances: []engine.Instance{in}}, 0, func(r commit.Result) {
 		if r.Err == nil {
 			_ = s.cfg.Broker.Nudge(in.Shard) // a lost one costs a sweep
+			s.live.tell(in.App, instanceEvent(&in))
 		}
 		done(r.Err)
 	})

@@ -13,11 +13,13 @@ import (
 // EventKind says what an Event is about.
 type EventKind uint8
 
-// The kinds of Event.
+// The kinds of Event, in the order of broker.EventKind.
 const (
-	EventNode     EventKind = iota + 1 // a node of a workflow has moved
+	EventInstance EventKind = iota + 1 // an instance has moved
 	EventProgress                      // a map run has moved on
 	EventWorkflow                      // the workflow instance has moved
+	EventNode                          // a node of a workflow has moved
+	EventLost                          // something was not told: look at the rows
 )
 
 // Event is something that was committed, for live views. The newest of a node says it
@@ -27,9 +29,12 @@ type Event struct {
 	Workflow int64 // workflow instance
 	Node     string
 	Instance int64
+	Job      int64
+	Attempt  int32
 	Status   engine.Status
-	Error    string
-	Total    int64 // sub-tasks so far
+	Reason   engine.Reason
+	Error    string // cut
+	Total    int64  // sub-tasks so far
 	Done     int64
 	Failed   int64
 }
@@ -91,9 +96,9 @@ func (w *watchers) close() {
 	w.m = nil
 }
 
-// Watch returns the events of one workflow instance from now on; the channel is closed
-// after the final one, or when ctx ends. Only the server that owns the instance's shard
-// has events to tell.
+// Watch returns the events of one workflow instance from now on, whichever server decides
+// them: those of its nodes and its own. The channel is closed after the final one, or when
+// ctx ends.
 func (s *Server) Watch(ctx context.Context, workflowInstance int64) <-chan Event {
 	ch := make(chan Event, watchRoom)
 	w := &s.watchers
@@ -107,7 +112,41 @@ func (s *Server) Watch(ctx context.Context, workflowInstance int64) <-chan Event
 	w.m[workflowInstance][ch] = struct{}{}
 	w.mu.Unlock()
 	context.AfterFunc(ctx, func() { w.remove(workflowInstance, ch) })
+	s.background(func(serving context.Context) { s.watchOthers(serving, ctx, workflowInstance) })
 	return ch
+}
+
+// watchOthers tells the watchers of a workflow instance what other servers decide of it.
+func (s *Server) watchOthers(serving, ctx context.Context, id int64) {
+	row, err := s.cfg.Store.WorkflowInstance(serving, id)
+	if err != nil {
+		return // there is nothing to watch
+	}
+	app, err := s.app(serving, row.App)
+	if err != nil {
+		return
+	}
+	look := func(serving context.Context) {
+		// The word that it has ended must get through.
+		if row, err := s.cfg.Store.WorkflowInstance(serving, id); err == nil && row.Status.Terminal() {
+			s.watchers.tell(Event{Kind: EventWorkflow, Workflow: id, Status: row.Status, Error: row.Error})
+		}
+	}
+	stop, err := s.live.listen(app, &listener{others: true, h: func(events []Event) {
+		for i := range events {
+			switch e := &events[i]; {
+			case e.Kind == EventLost:
+				s.background(look)
+			case e.Workflow == id && e.Kind != EventInstance:
+				s.watchers.tell(*e)
+			}
+		}
+	}})
+	if err != nil {
+		return
+	}
+	context.AfterFunc(ctx, stop)
+	look(serving)
 }
 
 // waits wake those who wait for an id to be final; they look at the row then.
