@@ -15,6 +15,10 @@ type limited struct {
 	asked  map[int64]question // those whose permit is being asked for
 	full   bool               // the last question was refused, and nothing has ended since
 	queues map[*queue]bool    // to be looked at again when a permit comes free
+	// most is the limit of the newest version seen: it holds for older ones that wait, too, lest
+	// they are refused for as long as a newer one with a higher limit keeps on running.
+	most    int
+	version int32
 }
 
 // question is for the permit of an instance that waits.
@@ -40,15 +44,18 @@ func (o *Owner) permitted(in *inst) bool {
 		return true
 	}
 	l := o.limitOf(in.Job)
+	if in.JobVersion >= l.version {
+		l.most, l.version = in.spec.MaxRunning, in.JobVersion
+	}
 	if _, ok := l.held[in.ID]; ok {
 		return true
 	}
 	l.queues[in.q] = true
-	if _, ok := l.asked[in.ID]; ok || l.full || len(l.held)+len(l.asked) >= in.spec.MaxRunning {
+	if _, ok := l.asked[in.ID]; ok || l.full || len(l.held)+len(l.asked) >= l.most {
 		return false
 	}
 	l.asked[in.ID] = question{in.sh.id, in.q, engine.WaitingPos{DueAt: in.DueAt, ID: in.ID - 1}}
-	in.sh.permits = append(in.sh.permits, engine.Permit{Job: in.Job, Instance: in.ID, Max: int32(in.spec.MaxRunning)})
+	in.sh.permits = append(in.sh.permits, engine.Permit{Job: in.Job, Instance: in.ID, Max: int32(l.most)})
 	return false
 }
 

@@ -62,3 +62,36 @@ func TestSparePermits(t *testing.T) {
 	require.Len(t, b.Changes, 1)
 	require.Equal(t, spare, b.Changes[0].Change.GonePermits)
 }
+
+// A limit that was raised holds for what waits of an older version, too: it would be refused
+// for as long as newer ones keep on running.
+func TestPermitOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.rows[1] = r.instance(1, workflow.Spec{MaxRunning: 1})
+	for id := int64(2); id <= 3; id++ {
+		in := r.instance(id, workflow.Spec{MaxRunning: 2})
+		in.JobVersion = 2
+		r.rows[id] = in
+	}
+	r.held = []engine.Permit{{Job: 9, Instance: 2, Max: 2}}
+	r.begin()
+	r.event("", track.Heads{Heads: []engine.QueueHead{{Queue: engine.QueueOf(1, workflow.LaneNormal, workflow.PoolAny), DueAt: r.now}}})
+	require.Equal(t, "dispatched", r.status(2))
+	r.o.Handle(r.now, track.Permitted{Shard: rigShard, Permit: engine.Permit{Job: 9, Instance: 3, Max: 2}})
+	var asked []engine.Permit
+	for range 20 {
+		b := r.o.Take()
+		for _, c := range b.Changes {
+			r.store(&c.Change)
+			if c.Permit != nil {
+				asked = append(asked, *c.Permit)
+			}
+		}
+		r.perform(b.After)
+		r.now += 200
+		r.o.Handle(r.now, track.Tick{})
+	}
+	require.NotEmpty(t, asked)
+	require.Equal(t, engine.Permit{Job: 9, Instance: 1, Max: 2}, asked[0])
+}
