@@ -23,6 +23,8 @@ type httpFlags struct {
 	HTTPCert string `name:"http-cert" env:"FANJET_HTTP_CERT" type:"path" placeholder:"FILE" help:"The certificate of the API, PEM, with its chain."`
 	HTTPKey  string `name:"http-key" env:"FANJET_HTTP_KEY" type:"path" placeholder:"FILE" help:"Its key, PEM."`
 	Proxy    bool   `name:"http-proxy" env:"FANJET_HTTP_PROXY" help:"A proxy before the API speaks TLS, and nobody else reaches it."`
+	Separate bool   `name:"separate-duties" env:"FANJET_SEPARATE_DUTIES" help:"Nobody is more than one of system-admin, security-admin and auditor; the first user is a security-admin."`
+	Factor   bool   `name:"second-factor" env:"FANJET_SECOND_FACTOR" help:"Who logs in with a password sets up a second factor before anything else."`
 	Keys     string `name:"keys" env:"FANJET_KEYS" type:"path" placeholder:"FILE" help:"The keys that second factors are sealed with, the same for all servers; default keys in the data directory, made at the first start."`
 }
 
@@ -30,7 +32,9 @@ type httpFlags struct {
 type httpConfig struct {
 	address  string
 	tls      *tls.Config
-	insecure bool   // people come over plain HTTP
+	insecure bool // people come over plain HTTP
+	proxied  bool
+	policy   access.Policy
 	keys     string // a file; empty for none
 	makeKeys bool   // if it is missing
 }
@@ -57,7 +61,8 @@ func (f *httpFlags) config(dir string) (c httpConfig, err error) {
 	case !f.Proxy && !loopback(host):
 		return c, invalid("--http %s: passwords would be sent in the clear; give --http-cert and --http-key, or --http-proxy if a proxy before it speaks TLS, or listen on 127.0.0.1", f.HTTP)
 	}
-	c.address, c.insecure, c.keys = f.HTTP, c.tls == nil && !f.Proxy, f.Keys
+	c.address, c.insecure, c.proxied, c.keys = f.HTTP, c.tls == nil && !f.Proxy, f.Proxy, f.Keys
+	c.policy = access.Policy{SeparateDuties: f.Separate, SecondFactor: f.Factor}
 	if c.keys == "" && dir != "" {
 		c.keys, c.makeKeys = filepath.Join(dir, "keys"), true
 	}
@@ -121,7 +126,7 @@ func (c *httpConfig) serve(p *parts, l net.Listener) (err error) {
 	}
 	w := &website{url: "http://" + l.Addr().String(), ended: make(chan struct{})}
 	w.api, err = httpapi.New(httpapi.Config{
-		Server: p.server, Store: p.store, Keys: keys, Insecure: c.insecure, Version: buildVersion(), Log: p.log.Logger,
+		Server: p.server, Store: p.store, Keys: keys, Policy: c.policy, Insecure: c.insecure, Proxied: c.proxied, Version: buildVersion(), Log: p.log.Logger,
 	})
 	if err != nil {
 		return err

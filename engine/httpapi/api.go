@@ -42,14 +42,20 @@ type Config struct {
 	// Insecure says that people come over plain HTTP: cookies are not marked Secure. For a
 	// server on the machine's own address only.
 	Insecure bool
-	// Origins may ask from another site's pages, with cookies; default none but the own.
+	// Proxied says that a proxy stands before the API and nobody else reaches it: the caller's
+	// address is the last of X-Forwarded-For.
+	Proxied bool
+	// Origins are those of the console, such as https://jobs.example.com, where a proxy changes
+	// the Host that browsers send; default the own.
 	Origins []string
 	// BodyLimit bounds a request's body, bytes; default 9 MiB, a definition and its envelope.
 	BodyLimit int64
 	// GuessBurst and GuessEvery bound logins and setups from one address: so many at once, then
-	// one so often. Defaults 20 and 3 s. Behind a proxy all come from its address.
+	// one so often. Defaults 20 and 3 s. Behind a proxy set Proxied, or all are one address.
 	GuessBurst int
 	GuessEvery time.Duration
+	// Live bounds streams of events.
+	Live Live
 	// Version is shown.
 	Version string
 	// Log defaults to slog.Default.

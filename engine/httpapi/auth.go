@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,11 +32,8 @@ func (a *API) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails, since Go 1.24
-		q := &request{id: hex.EncodeToString(b[:]), agent: engine.CutText(r.UserAgent(), engine.MaxAgent)}
+		q := &request{id: hex.EncodeToString(b[:]), from: a.address(r), agent: engine.CutText(r.UserAgent(), engine.MaxAgent)}
 		var err error
-		if q.from, _, err = net.SplitHostPort(r.RemoteAddr); err != nil {
-			q.from = r.RemoteAddr
-		}
 		ctx := context.WithValue(r.Context(), ctxKey{}, q)
 		h := w.Header()
 		h.Set("X-Request-Id", q.id)
@@ -61,6 +59,22 @@ func (a *API) guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// address is where a request comes from.
+func (a *API) address(r *http.Request) string {
+	if lines := r.Header.Values("X-Forwarded-For"); a.cfg.Proxied && len(lines) > 0 {
+		// What stands before the last was written by the caller, who may write anything.
+		last := lines[len(lines)-1]
+		if ip, err := netip.ParseAddr(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])); err == nil {
+			return ip.String()
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 var errForeign = forbidden("this request came from another site's page: use the console's own, or a token")

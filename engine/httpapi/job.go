@@ -18,6 +18,9 @@ import (
 	"github.com/fanjet/fanjet/workflow"
 )
 
+// maxDelay bounds how much later a run may begin than it was asked for.
+const maxDelay = 366 * 24 * time.Hour
+
 // Named names something of an app.
 type Named struct {
 	InApp
@@ -162,6 +165,9 @@ func (a *API) jobRoutes() {
 		Body api.Trigger
 	},
 	) (*bodyOf[api.Started], error) {
+		if d := in.Body.DelayMS; d < 0 || d > maxDelay.Milliseconds() {
+			return nil, fmt.Errorf("delay_ms %d: 0 to %d: %w", d, maxDelay.Milliseconds(), engine.ErrInvalid)
+		}
 		id, err := a.started(ctx, "trigger-job/"+in.App+"/"+in.Name, in.IdempotencyKey, in.Body, func(ctx context.Context) (int64, error) {
 			id, err := a.cfg.Server.Trigger(ctx, server.Trigger{
 				App: in.App, Job: in.Name, Params: in.Body.Params, Key: in.Body.Key, Delay: time.Duration(in.Body.DelayMS) * time.Millisecond,

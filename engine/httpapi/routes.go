@@ -24,6 +24,9 @@ func (a *API) routes() {
 	a.calendarRoutes()
 	a.instanceRoutes()
 	a.workflowRoutes()
+	a.eventRoutes()
+	a.subTaskRoutes()
+	a.metricRoutes()
 }
 
 type nothing struct{}

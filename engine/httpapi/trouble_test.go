@@ -316,3 +316,34 @@ func TestTrouble_SlowClient(t *testing.T) {
 	_, err = io.ReadAll(c) // until the server hangs up
 	require.NoError(t, err)
 }
+
+// Behind a proxy it is the caller's address that has few tries, not what a caller says it is.
+func TestTrouble_GuessesBehindProxy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["SQLite"](t), func(c *httpapi.Config) { c.GuessBurst, c.GuessEvery, c.Proxied = 3, time.Hour, true })
+	from := func(address string) int {
+		return w.nobody().with("X-Forwarded-For", address).post("/login/code", api.CodeLogin{Code: "x"}).status
+	}
+	for i := range 3 {
+		require.Equal(t, http.StatusUnauthorized, from(fmt.Sprintf("198.51.100.%d, 192.0.2.1", i)))
+	}
+	require.Equal(t, http.StatusTooManyRequests, from("198.51.100.9, 192.0.2.1"))
+	require.Equal(t, http.StatusUnauthorized, from("192.0.2.2"))
+}
+
+// A one-time login code of the server's command line lets somebody in once.
+func TestLoginCode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["SQLite"](t), nil)
+	ann := w.setup()
+	code, err := w.api.LoginCode(t.Context(), "ann", time.Minute)
+	require.NoError(t, err)
+	w.nobody().post("/login/code", api.CodeLogin{Code: code.Text()}).is(http.StatusOK)
+	w.nobody().post("/login/code", api.CodeLogin{Code: code.Text()}).is(http.StatusUnauthorized)
+	late, err := w.api.LoginCode(t.Context(), "ann", -time.Minute)
+	require.NoError(t, err)
+	w.nobody().post("/login/code", api.CodeLogin{Code: late.Text()}).is(http.StatusUnauthorized)
+	_, err = w.api.LoginCode(t.Context(), "nobody", time.Minute)
+	require.ErrorIs(t, err, engine.ErrNotFound)
+	require.Contains(t, string(ann.get("/audit").is(http.StatusOK).body), `"action":"login-code.create"`)
+}
