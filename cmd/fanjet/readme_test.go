@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestReadmeShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	text := readme(t)
 	shown := regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?\n)```\n").FindAllStringSubmatch(text, -1)
-	require.Len(t, shown, 3)
+	require.Len(t, shown, 4)
 	for _, m := range shown {
 		file, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(m[1])))
 		require.NoError(t, err)
@@ -45,9 +46,11 @@ func TestReadmeKnowsTheCommands(t *testing.T) {
 	flags := map[string]map[string]bool{}
 	for _, command := range parser.Model.Children {
 		flags[command.Name] = map[string]bool{}
-		for _, group := range command.AllFlags(false) {
-			for _, flag := range group {
-				flags[command.Name][flag.Name] = true
+		for _, node := range append([]*kong.Node{command}, command.Children...) { // import crontab
+			for _, group := range node.AllFlags(false) {
+				for _, flag := range group {
+					flags[command.Name][flag.Name] = true
+				}
 			}
 		}
 	}
@@ -69,6 +72,74 @@ func TestReadmeKnowsTheCommands(t *testing.T) {
 		}
 	}
 	require.Greater(t, used, 5)
+}
+
+// shellBlocks are blocks of commands, with what the line before says about them.
+var shellBlocks = regexp.MustCompile("(?m)^(?:<!-- (.+) -->)?\n```sh\n((?:[^`].*\n)+)```$")
+
+// Commands about schedules are run as they stand, in their order, on a server without a worker.
+func TestReadmeCommandsRun(t *testing.T) {
+	t.Parallel()
+	text := readme(t)
+	url := testServer(t, false)
+	jobs := filepath.Join(t.TempDir(), "jobs.yaml")
+	elsewhere := strings.NewReplacer("examples/", "../../examples/", "my.crontab", "importer/testdata/user.crontab",
+		"xxl_job.sql", "importer/testdata/xxl_job.sql", "powerjob.sql", "importer/testdata/powerjob.sql")
+	ran := 0
+	var printed []string
+	for _, m := range shellBlocks.FindAllStringSubmatch(text, -1) {
+		if m[1] != "run by TestReadmeCommandsRun" {
+			if strings.Contains("\n"+m[2], "\nfanjet ") || strings.Contains(m[2], " fanjet ") {
+				by, ok := strings.CutPrefix(m[1], "tested by ")
+				require.True(t, ok, "nobody runs %s", m[2])
+				require.DirExists(t, filepath.Join("../..", filepath.FromSlash(by)))
+			}
+			continue
+		}
+		for line := range strings.Lines(m[2]) {
+			line, into, _ := strings.Cut(strings.TrimSpace(line), " > ")
+			args, err := shellWords(line)
+			require.NoError(t, err, line)
+			require.Equal(t, "fanjet", args[0], line)
+			args = args[1:]
+			for i, arg := range args {
+				if args[i] = elsewhere.Replace(arg); arg == "jobs.yaml" {
+					args[i] = jobs
+				}
+			}
+			if args[0] != "next" && args[0] != "import" {
+				args = append(args, "--server", url)
+			}
+			out, errs, code := command(args...)
+			require.Zero(t, code, "%s: %s", line, errs)
+			if into != "" {
+				require.Equal(t, "jobs.yaml", into)
+				require.NoError(t, os.WriteFile(jobs, []byte(out), 0o644))
+			}
+			printed = append(printed, out)
+			ran++
+		}
+	}
+	require.Equal(t, 14, ran)
+	shown := regexp.MustCompile("<!-- printed by the second -->\n```text\n((?:[^`].*\n)+)```").FindStringSubmatch(text)
+	require.NotNil(t, shown)
+	require.Equal(t, shown[1], printed[1])
+}
+
+// shellWords splits a command as a shell does; all it knows of quotes is '.
+func shellWords(line string) ([]string, error) {
+	var words []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	if strings.Count(line, "'")%2 == 1 {
+		return nil, errors.New("a quote is open")
+	}
+	return words, nil
 }
 
 // Files that the README leads to are there.
