@@ -40,8 +40,12 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 			before[i].Reason, before[i].At = engine.SkipPaused, now
 		}
 	}
-	if len(spec.After) > 0 && row.NextAt != 0 && row.NextAt <= now {
-		d, err := s.host.Depends(ctx, row)
+	due := *row
+	if len(spec.After) > 0 && due.NextAt == 0 { // it was saved, or is a fixed_delay that was resumed
+		due.NextAt, _ = compiled.Next(row.HandledAt, anchor)
+	}
+	if len(spec.After) > 0 && due.NextAt != 0 && due.NextAt <= now {
+		d, err := s.host.Depends(ctx, &due)
 		switch {
 		case err != nil:
 			return f, 0, err
@@ -51,14 +55,14 @@ func (s *Scheduler) decide(ctx context.Context, e *entry, now int64) (f engine.F
 			f = s.skipDependent(row, compiled, anchor, now)
 			f.Skips = append(before, f.Skips...)
 			return f, 0, nil
-		case d.Ready > row.NextAt && now-d.Ready <= spec.MisfireAfter.Milliseconds()+pollPause && s.released[keyOf(row)] < d.Ready:
+		case d.Ready > due.NextAt && now-d.Ready <= spec.MisfireAfter.Milliseconds()+pollPause && s.released[keyOf(row)] < d.Ready:
 			// It is not late for having waited. That is for one fire; those that came due behind
 			// it are for the misfire policy, lest a slow job lets go of a flood.
 			if len(s.released) >= 10_000 {
 				clear(s.released)
 			}
 			s.released[keyOf(row)] = d.Ready
-			now = max(row.NextAt, min(now, compiled.Jittered(row.NextAt, row.ID)))
+			now = max(due.NextAt, min(now, compiled.Jittered(due.NextAt, row.ID)))
 		}
 	}
 	p := plan(compiled, row, anchor, now)
