@@ -108,7 +108,7 @@ func (h firing) Make(ctx context.Context, row *engine.Schedule, at int64) (engin
 func (h firing) Superseded(ctx context.Context, row *engine.Schedule, after int64) ([]engine.Skip, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	reigns, err := h.s.reigns(ctx, row)
+	reigns, err := h.s.reigns(ctx, row, after)
 	if err != nil {
 		return nil, fmt.Errorf("versions of %s %d: %w", row.Kind, row.ID, err)
 	}

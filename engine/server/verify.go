@@ -69,7 +69,7 @@ func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Ver
 	if to < from {
 		return v, nil
 	}
-	reigns, err := s.reigns(ctx, row)
+	reigns, err := s.reigns(ctx, row, 0)
 	if err != nil {
 		return nil, fmt.Errorf("versions of %s: %w", d, err)
 	}
@@ -101,11 +101,11 @@ func (s *Server) Verify(ctx context.Context, d Definition, from, to int64) (*Ver
 	return v, nil
 }
 
-// reigns are all versions of a definition, oldest first.
-func (s *Server) reigns(ctx context.Context, row *engine.Schedule) ([]reign, error) {
-	var out []reign
-	anchor := int64(0)
-	for n := int32(1); n <= row.Version; n++ {
+// reigns are the versions of a definition that were in force since a time or later, oldest
+// first; 0 are all of them. The newest are read first, so that those of long ago cost nothing.
+func (s *Server) reigns(ctx context.Context, row *engine.Schedule, since int64) ([]reign, error) {
+	var out []reign // newest first
+	for n := row.Version; n >= 1; n-- {
 		var r reign
 		if row.Kind == engine.KindJob {
 			j, err := s.cfg.Store.JobVersion(ctx, row.ID, n)
@@ -120,19 +120,20 @@ func (s *Server) reigns(ctx context.Context, row *engine.Schedule) ([]reign, err
 			}
 			r.from, r.spec, r.enabled = w.UpdatedAt, w.Schedule, w.Enabled
 		}
+		r.anchor, r.to, r.last = r.from, 1<<62, len(out) == 0
 		if k := len(out) - 1; k >= 0 {
 			if sameJSON(out[k].spec, r.spec) && out[k].enabled == r.enabled {
-				continue // the schedule went on as it was
+				out[k].from, out[k].anchor = r.from, r.from // the schedule went on as it was
+				continue
 			}
-			out[k].to = r.from
+			if out[k].from <= since {
+				break // what was before was over by then
+			}
+			r.to = out[k].from
 		}
-		anchor = r.from
-		r.anchor = anchor
 		out = append(out, r)
 	}
-	if len(out) > 0 {
-		out[len(out)-1].to, out[len(out)-1].last = 1<<62, true
-	}
+	slices.Reverse(out)
 	return out, nil
 }
 
