@@ -77,7 +77,7 @@ func (c *applyCmd) Run(con *console) error {
 			}
 			done = append(done, one)
 		}
-		return nil
+		return followed(ctx, r, con.err, docs)
 	})
 	if err != nil && len(done) < len(docs) {
 		err = fmt.Errorf("%w; %d of %d documents were dealt with, try again for the rest", err, len(done), len(docs))
@@ -183,6 +183,31 @@ func (d *documents) apply(ctx context.Context, r remote, doc *workflow.Document)
 		out.Result = resultUpdated
 	}
 	return out, nil
+}
+
+// followed says which jobs the server does not have although a schedule follows them: it
+// fires when they are saved, and until then in silence never.
+func followed(ctx context.Context, r remote, w io.Writer, docs []*workflow.Document) error {
+	for _, doc := range docs {
+		var after []workflow.Dependency
+		switch {
+		case doc.Job != nil:
+			after = doc.Job.Schedule.After
+		case doc.Workflow != nil:
+			after = doc.Workflow.Schedule.After
+		}
+		for i, d := range after {
+			version, err := storedVersion(ctx, r, &workflow.Document{App: doc.App, Name: d.Job, Job: &workflow.JobDefinition{}})
+			if err != nil {
+				return err
+			}
+			if version == 0 {
+				p := doc.Problem(fmt.Sprintf("schedule.after[%d].job", i), "note: there is no job %q; %s %q does not fire before it is saved", d.Job, strings.ToLower(doc.Kind), doc.Name)
+				fmt.Fprintln(w, p.String())
+			}
+		}
+	}
+	return nil
 }
 
 // storedVersion is the version of a job or workflow before it is saved; 0 is none.

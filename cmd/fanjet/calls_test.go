@@ -96,6 +96,15 @@ workflow shop/month: unchanged, version 1
 	require.Contains(t, errs, "the server refused 1 document:\n"+file+":4: ")
 	require.Contains(t, errs, `the app has no calendar "elsewhere"`)
 
+	// A job that is followed and not there is told.
+	require.NoError(t, os.WriteFile(file, []byte("{kind: Job, app: shop, name: second, processor: p, schedule: {cron: \"0 0 * * *\", after: [{job: last}, {job: first}]}}\n"), 0o644))
+	out, errs, code = command("apply", "--server", url, "-f", file)
+	require.Zero(t, code, errs)
+	require.Equal(t, "job shop/second: created, version 1\n", out)
+	require.Contains(t, errs, `jobs.yaml:1:`)
+	require.Contains(t, errs, `note: there is no job "first"; job "second" does not fire before it is saved`)
+	require.NotContains(t, errs, `"last"`)
+
 	var got []applied
 	answer(t, &got, "apply", "--server", url, "-f", "testdata/apply/more")
 	require.Equal(t, applied{Kind: "Job", App: "shop", Name: "tick", File: "testdata/apply/more/jobs.ndjson", Line: 2, Result: "unchanged", Version: 1}, got[1])
