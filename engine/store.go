@@ -40,8 +40,8 @@ type ShardState struct {
 	Signals   []Signal           // kept for those workflow instances, by id
 	Commands  []Command
 	Permits   []Permit // held by instances of the shard, also by such that wait again or still
-	// SparePermits are held by instances that are final. There should be none: they are to be
-	// given back, or their job would have less room for ever.
+	// SparePermits are held by instances that are final or not there. There should be none: they
+	// are to be given back, or their job would have less room for ever.
 	SparePermits []Permit
 }
 

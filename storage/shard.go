@@ -74,24 +74,26 @@ func load(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8, own
 }
 
 // loadPermits reads all permits, of which there are as many as may be under way, to find those
-// of the shard.
+// of the shard. One whose instance is not there is spare, too: what was to make that was refused.
 func loadPermits(ctx context.Context, tx bun.Tx, s *engine.ShardState, shard uint8) error {
 	var rows []struct {
 		Job      int64 `bun:"job_id"`
 		Instance int64 `bun:"instance_id"`
 		Max      int32 `bun:"max_running"`
-		Status   int16 `bun:"status"`
+		Status   int16 `bun:"status"` // 0: there is none
 	}
-	err := tx.NewRaw("SELECT p.job_id, p.instance_id, p.max_running, i.status FROM permits p JOIN instances i ON i.id = p.instance_id "+
-		"WHERE i.shard = ? ORDER BY p.job_id, p.instance_id", shard).Scan(ctx, &rows)
+	err := tx.NewRaw("SELECT p.job_id, p.instance_id, p.max_running, COALESCE(i.status, 0) AS status FROM permits p LEFT JOIN instances i ON i.id = p.instance_id "+
+		"WHERE i.shard = ? OR i.id IS NULL ORDER BY p.job_id, p.instance_id", shard).Scan(ctx, &rows)
 	if err != nil {
 		return fmt.Errorf("permits: %w", err)
 	}
 	for _, r := range rows {
 		p := engine.Permit{Job: r.Job, Instance: r.Instance, Max: r.Max}
-		if engine.Status(r.Status).Terminal() {
+		switch {
+		case r.Status == 0 && engine.ShardOf(r.Job) != shard: // whoever has the job's shard sees to it
+		case r.Status == 0, engine.Status(r.Status).Terminal():
 			s.SparePermits = append(s.SparePermits, p)
-		} else {
+		default:
 			s.Permits = append(s.Permits, p)
 		}
 	}

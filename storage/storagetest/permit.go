@@ -90,6 +90,14 @@ func exercisePermits(t *testing.T, s engine.Store) {
 	returned := other.change()
 	returned.GonePermits = slices.Concat(state.Permits, state.SparePermits)
 	other.must(returned)
+	missing := all.of(engine.ShardOf(j.ID))
+	missing.must(take(missing, 98))
+	state, err = s.LoadShard(t.Context(), missing.shard.Shard, missing.server.Number, missing.shard.Epoch)
+	require.NoError(t, err)
+	require.Contains(t, state.SparePermits, engine.Permit{Job: j.ID, Instance: 98, Max: 2})
+	lost := missing.change()
+	lost.GonePermits = []engine.Permit{{Job: j.ID, Instance: 98}}
+	missing.must(lost)
 	o.must(take(o, 19))
 	held(19)
 
