@@ -119,13 +119,13 @@ func (s *stream) run(ctx context.Context, last string) {
 	h := s.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // of a proxy that would hold events back
+	at, known := s.feed.at(last)
+	if known {
+		next = at
+	}
 	s.put(api.Event{ID: s.feed.id(next - 1), Kind: api.EventOpen})
-	if last != "" {
-		if at, ok := s.feed.at(last); ok {
-			next = at
-		} else {
-			s.put(api.Event{ID: s.feed.id(next - 1), Kind: api.EventGap})
-		}
+	if last != "" && !known {
+		s.put(api.Event{ID: s.feed.id(next - 1), Kind: api.EventGap})
 	}
 	beat := time.NewTicker(s.c.Heartbeat)
 	defer beat.Stop()
@@ -137,7 +137,7 @@ func (s *stream) run(ctx context.Context, last string) {
 			var gap, ended bool
 			events, next, gap, more, ended = s.feed.read(events[:0], next, streamPage, s.fits)
 			if gap {
-				s.put(api.Event{ID: s.feed.id(next - uint64(len(events)) - 1), Kind: api.EventGap})
+				s.put(api.Event{ID: s.feed.id(next - 1), Kind: api.EventGap})
 			}
 			for i := range events {
 				s.put(events[i])
@@ -151,7 +151,8 @@ func (s *stream) run(ctx context.Context, last string) {
 			return
 		case <-woken:
 		case <-beat.C:
-			s.buf.WriteString(": alive\n\n")
+			// What did not fit need not be asked for again.
+			fmt.Fprintf(&s.buf, ": alive\nid: %s\n\n", s.feed.id(next-1))
 		case <-check.C:
 			if s.allowed(ctx) != nil {
 				return
