@@ -40,6 +40,7 @@ type world struct {
 	ctx    context.Context
 	store  *storage.DB
 	server *server.Server
+	broker *brokertest.Server
 	api    *httpapi.API
 	url    string
 }
@@ -57,7 +58,8 @@ func newWorld(t testing.TB, url string, change func(*httpapi.Config)) *world {
 	db, err := storage.Open(ctx, storage.Config{URL: url, Logger: brokertest.Quiet()})
 	require.NoError(t, err)
 	w.store = db
-	w.server, err = server.New(server.Config{Broker: brokertest.Run(t).Broker(t, broker.Config{}), Store: db, Log: brokertest.Quiet()})
+	w.broker = brokertest.Run(t)
+	w.server, err = server.New(server.Config{Broker: w.broker.Broker(t, broker.Config{}), Store: db, Log: brokertest.Quiet()})
 	require.NoError(t, err)
 	ended := make(chan error, 2)
 	go func() { ended <- w.server.Run(ctx) }()
