@@ -185,6 +185,9 @@ func (db *DB) wrap(err error, format string, args ...any) error {
 		return nil
 	}
 	what := fmt.Sprintf(format, args...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%s: %w", what, engine.ErrNotFound) // how the driver says so helps nobody
+	}
 	if kind := db.kind(err); kind != nil && !errors.Is(err, kind) {
 		return fmt.Errorf("%s: %w: %w", what, kind, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fanjet/fanjet/engine"
+	"github.com/fanjet/fanjet/workflow"
 )
 
 const (
@@ -62,6 +63,9 @@ func (s *Server) Backfill(ctx context.Context, b Backfill) (times []int64, exist
 	c, err := s.compile(ctx, app.ID, job.Schedule)
 	if err != nil {
 		return nil, 0, fmt.Errorf("job %q: %w", b.Job, err)
+	}
+	if c.Type() == workflow.ScheduleNone || c.Type() == workflow.ScheduleDelay {
+		return nil, 0, fmt.Errorf("job %q has no scheduled times that could be made up for (its schedule is %s): %w", b.Job, c.Type(), engine.ErrInvalid)
 	}
 	due, total, _ := c.Due(b.From-1, b.To, row.AnchorAt, b.Max)
 	if total > int64(b.Max) {

@@ -138,6 +138,11 @@ func (h firing) Depends(ctx context.Context, row *engine.Schedule) (fire.Depends
 	var out fire.Depends
 	for _, d := range row.Spec.After {
 		job, err := h.s.cfg.Store.JobByName(ctx, row.App, d.Job)
+		if errors.Is(err, engine.ErrNotFound) {
+			// What is not there has not succeeded, and is not waited for: the ledger shows it.
+			out.Skip = out.Skip || !d.Weak
+			continue
+		}
 		if err != nil {
 			return out, fmt.Errorf("job %q, which it follows: %w", d.Job, err)
 		}
