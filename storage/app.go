@@ -34,7 +34,7 @@ func (db *DB) EnsureApp(ctx context.Context, a engine.App) (*engine.App, error) 
 		return nil, err
 	}
 	found, err := db.AppByName(ctx, a.Name)
-	if err == nil || !errors.Is(db.kind(err), engine.ErrNotFound) {
+	if err == nil || !errors.Is(err, engine.ErrNotFound) {
 		return found, err
 	}
 	row := appRow{ID: a.ID, Name: a.Name, Set: a.Set, CreatedAt: a.CreatedAt}

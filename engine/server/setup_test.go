@@ -75,7 +75,7 @@ func newWorldWith(t testing.TB, url string, c server.Config) *world {
 	case <-w.server.Ready():
 	case err := <-ended:
 		require.NoError(t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "the server is not ready")
 	}
 	return w
@@ -112,7 +112,7 @@ func (w *world) workerWith(c processor.Config, register func(*processor.Worker))
 			}
 		}
 		return false
-	}, 20*time.Second, 5*time.Millisecond, "worker %s does not show up", name)
+	}, time.Minute, 5*time.Millisecond, "worker %s does not show up", name)
 	return stop
 }
 
