@@ -55,7 +55,7 @@ func (a *API) eventRoutes() {
 			defer leave()
 			r, w := humago.Unwrap(hc)
 			s := &stream{a: a, feed: f, c: streams.c, app: in.App, r: r, w: w, rc: http.NewResponseController(w), fits: fits}
-			s.run(r.Context(), in.LastEventID)
+			s.run(ctx, in.LastEventID)
 		}}, nil
 	})
 }

@@ -61,7 +61,7 @@ type sse struct {
 func (c *caller) stream(t *testing.T, path, last string) *sse {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(c.w.ctx, 60*time.Second)
-	q, err := http.NewRequestWithContext(ctx, "GET", c.w.url+"/api/v1"+path, nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.w.url+"/api/v1"+path, nil)
 	require.NoError(t, err)
 	if c.cookie != nil {
 		q.AddCookie(c.cookie)
@@ -269,6 +269,62 @@ func TestSubTasks(t *testing.T) {
 	ann.get("/instances/" + itoa(none) + "/subtasks").is(http.StatusOK).into(&st)
 	require.Zero(t, st.Total)
 	require.Nil(t, st.LeftMS)
+}
+
+// TestSubTasksOfARun: while a map runs, the heat strip is what its run's bitmaps say.
+func TestSubTasksOfARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["SQLite"](t), nil)
+	ann := w.setup()
+	ann.post("/apps", map[string]string{"name": "mine"}).is(http.StatusCreated)
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
+	w.worker("mine", func(p *processor.Worker) {
+		p.Register("held", processor.MapReduce[struct{}, int, int]{
+			Split: func(_ context.Context, _ *processor.Task, _ struct{}, emit func(int) error) error {
+				for i := range 1000 {
+					if err := emit(i + 1); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+			Work: func(ctx context.Context, _ *processor.Task, i int) (int, error) {
+				if i > 200 {
+					select {
+					case <-held:
+					case <-ctx.Done():
+					}
+				}
+				return 1, nil
+			},
+			Reduce: func(context.Context, *processor.Task, *processor.Values[int]) (any, error) { return nil, nil },
+		})
+	})
+	w.job("mine", "held", workflow.Spec{Processor: "held", Mode: workflow.MapReduce})
+	id, err := w.server.Trigger(w.ctx, server.Trigger{App: "mine", Job: "held", Params: []byte("{}")})
+	require.NoError(t, err)
+	var st api.SubTasks
+	require.Eventually(t, func() bool {
+		ann.get("/instances/" + itoa(id) + "/subtasks?buckets=10").is(http.StatusOK).into(&st)
+		return st.Succeeded > 0 && st.InFlight > 0
+	}, 60*time.Second, 5*time.Millisecond, "nothing moves")
+	require.False(t, st.Closed)
+	require.Equal(t, st.Succeeded, sum(st.Heat.Succeeded))
+	require.Zero(t, sum(st.Heat.Failed))
+	require.LessOrEqual(t, len(st.Heat.Succeeded), 10)
+	for _, n := range st.Heat.Succeeded {
+		require.LessOrEqual(t, n, st.Heat.Size)
+	}
+	release()
+	in, err := w.server.WaitInstance(w.ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, engine.StatusSucceeded, in.Status, in.Error)
+	ann.get("/instances/" + itoa(id) + "/subtasks?buckets=10").is(http.StatusOK).into(&st)
+	require.True(t, st.Closed)
+	require.Equal(t, []int64{100, 100, 100, 100, 100, 100, 100, 100, 100, 100}, st.Heat.Succeeded)
+	require.Zero(t, st.InFlight)
 }
 
 func sum(ns []int64) (out int64) {

@@ -54,6 +54,7 @@ func (l *looker) hear(events []server.Event) {
 		case server.EventProgress:
 			l.progress++
 			l.last[e.Instance] = e
+		case server.EventWorkflow, server.EventNode:
 		}
 	}
 }
