@@ -37,6 +37,8 @@ type Config struct {
 	Lockout   access.Lockout
 	Sessions  access.SessionRules
 	Tokens    access.TokenRules
+	// Hash is what a password costs to check; default access.DefaultHash. Less is for tests.
+	Hash access.HashParams
 	// Keys seal secrets and second factors; without them both are refused.
 	Keys *access.Keyring
 	// Insecure says that people come over plain HTTP: cookies are not marked Secure. For a
@@ -79,6 +81,7 @@ type API struct {
 	denials   *limiter
 	strangers *strangers
 	answers   *answers
+	nobody    string        // an encoded password that stands for those who have none
 	hashes    chan struct{} // bounds the hashes of passwords at a time: each takes 19 MiB
 }
 
@@ -99,8 +102,12 @@ func New(c Config) (*API, error) {
 	if c.GuessEvery <= 0 {
 		c.GuessEvery = 3 * time.Second
 	}
+	if c.Hash == (access.HashParams{}) {
+		c.Hash = access.DefaultHash
+	}
 	a := &API{
-		cfg: c, mux: http.NewServeMux(), perms: map[string]access.Permission{},
+		nobody: access.HashPassword("", [access.SaltSize]byte{}, c.Hash),
+		cfg:    c, mux: http.NewServeMux(), perms: map[string]access.Permission{},
 		guesses: newLimiter(c.GuessBurst, c.GuessEvery, 10_000), denials: newLimiter(10, 6*time.Second, 10_000),
 		strangers: newStrangers(c.Lockout), answers: newAnswers(), hashes: make(chan struct{}, 4),
 	}

@@ -70,11 +70,21 @@ func (a *API) hashing(ctx context.Context, do func()) error {
 	return nil
 }
 
+// verify tells whether it is the password that was encoded. Where there is none it takes as
+// long, and is false.
+func (a *API) verify(password, encoded string) (bool, error) {
+	if encoded == "" {
+		_, err := access.VerifyPassword(password, a.nobody)
+		return false, err
+	}
+	return access.VerifyPassword(password, encoded)
+}
+
 // hash encodes a password.
 func (a *API) hash(ctx context.Context, password string) (encoded string, err error) {
 	var salt [access.SaltSize]byte
 	_, _ = rand.Read(salt[:]) // never fails, since Go 1.24
-	err = a.hashing(ctx, func() { encoded = access.HashPassword(password, salt, access.DefaultHash) })
+	err = a.hashing(ctx, func() { encoded = access.HashPassword(password, salt, a.cfg.Hash) })
 	return encoded, err
 }
 
@@ -92,7 +102,7 @@ func (a *API) prove(ctx context.Context, u *engine.User, p proof) (*engine.User,
 	ok := p.noPassword && u.Password == ""
 	if !ok {
 		var bad error
-		if err := a.hashing(ctx, func() { ok, bad = access.VerifyPassword(p.password, u.Password) }); err != nil {
+		if err := a.hashing(ctx, func() { ok, bad = a.verify(p.password, u.Password) }); err != nil {
 			return nil, err
 		}
 		if bad != nil {
@@ -117,7 +127,7 @@ func (a *API) prove(ctx context.Context, u *engine.User, p proof) (*engine.User,
 	case err != nil:
 		return nil, err
 	}
-	if u.Password != "" && access.NeedsRehash(u.Password, access.DefaultHash) {
+	if u.Password != "" && access.NeedsRehash(u.Password, a.cfg.Hash) {
 		fresh, err := a.hash(ctx, p.password)
 		if err != nil {
 			return nil, err

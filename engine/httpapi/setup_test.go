@@ -70,7 +70,8 @@ func newWorld(t testing.TB, url string, change func(*httpapi.Config)) *world {
 	}
 	keys, err := access.ParseKeyring([]byte(access.FormatKey("k1", [access.KeySize]byte{7})))
 	require.NoError(t, err)
-	c := httpapi.Config{Server: w.server, Store: db, Keys: keys, Log: brokertest.Quiet(), GuessBurst: 100_000, Version: "test"}
+	cheap := access.HashParams{Memory: 64, Passes: 1, Threads: 1}
+	c := httpapi.Config{Server: w.server, Hash: cheap, Store: db, Keys: keys, Log: brokertest.Quiet(), GuessBurst: 100_000, Version: "test"}
 	if change != nil {
 		change(&c)
 	}
