@@ -35,6 +35,7 @@ var arrows = []arrow{
 	{"cmd/fanjet/importer", []string{"workflow", "engine/schedule"}},
 	{"cmd/...", []string{"cmd/fanjet/importer", "workflow", "engine", "engine/access", "engine/api", "engine/httpapi", "engine/schedule", "engine/server", "broker", "broker/embedded", "storage", "processor", "processor/builtin/...", "ui"}},
 	{"examples/10-embedded", []string{"workflow", "engine/server", "broker", "broker/embedded", "storage", "processor"}}, // a whole system, as cmd is
+	{"examples/11-schedules", []string{"workflow", "engine/server", "broker", "broker/embedded", "storage", "processor"}},
 	{"examples/...", []string{"processor", "processor/builtin/...", "engine/api"}},
 }
 

@@ -87,7 +87,7 @@ const feedEpoch = 1577836800000 // 2020-01-01, so that 41 bits last to 2089
 // FeedKey orders what waits in a queue by when it is due. It is stored only while an
 // instance waits, so that a final write touches no index.
 func FeedKey(q Queue, dueAt int64) int64 {
-	due := min(max(dueAt-feedEpoch, 0), 1<<41-1)
+	due := min(max(dueAt, feedEpoch), feedEpoch+1<<41-1) - feedEpoch // bounded first: a difference could overflow
 	return int64(q)<<41 | due
 }
 
