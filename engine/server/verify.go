@@ -209,7 +209,7 @@ func (v *Verification) reign(c *schedule.Schedule, r reign, first bool, row *eng
 		case k < len(l.skips) && l.skips[k].From <= at:
 			v.Expected++
 			v.Skipped++
-		case row.PausedAt != 0 && at > row.HandledAt:
+		case row.PausedAt != 0 && at > min(row.HandledAt, row.PausedAt):
 			// It is for the misfire policy, once the schedule is resumed.
 		case !r.last && at > r.to-verifySaved:
 		default:
