@@ -155,6 +155,7 @@ func TestEventStream(t *testing.T) {
 	for range 70 {
 		w.run("mine", "b")
 	}
+	again.until(ends(w.run("mine", "a"))) // what is told of a run comes up to 50 ms after it
 	for _, last := range []string{open["id"], "1234-1", "nonsense", open["id"] + "9999"} {
 		late := ann.stream(t, "/apps/mine/events", last)
 		_, _ = late.next()

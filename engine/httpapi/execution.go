@@ -21,19 +21,7 @@ func executionBody(w *engine.WorkflowInstance, app string) api.WorkflowInstance 
 
 // executionOf reads a run of a workflow that the caller may have something to do with.
 func (a *API) executionOf(ctx context.Context, text string, perm access.Permission) (*engine.WorkflowInstance, string, error) {
-	n, err := id("workflow instance", text)
-	if err != nil {
-		return nil, "", err
-	}
-	w, err := a.cfg.Store.WorkflowInstance(ctx, n)
-	if err != nil {
-		return nil, "", gone("workflow instance", text, err)
-	}
-	app, err := a.appName(ctx, w.App)
-	if err == nil {
-		err = a.mayIn(ctx, perm, app, w.App)
-	}
-	return w, app, gone("workflow instance", text, err)
+	return found(ctx, a, "workflow instance", text, perm, a.cfg.Store.WorkflowInstance, func(w *engine.WorkflowInstance) int64 { return w.App })
 }
 
 // executionRoutes are those of runs of workflows.

@@ -24,22 +24,27 @@ func instanceBody(in *engine.Instance, app string) api.Instance {
 	}
 }
 
-// instance reads a run that the caller may have something to do with. One of an app that the
-// caller may not know of is not there.
-func (a *API) instance(ctx context.Context, text string, perm access.Permission) (*engine.Instance, string, error) {
-	n, err := id("instance", text)
+// found reads what an id alone names, and tells which app it belongs to, if the caller has the
+// permission there. What is of an app that the caller may not know of is not there.
+func found[T any](ctx context.Context, a *API, what, text string, perm access.Permission, read func(context.Context, int64) (*T, error), of func(*T) int64) (*T, string, error) {
+	n, err := id(what, text)
 	if err != nil {
 		return nil, "", err
 	}
-	in, err := a.cfg.Store.Instance(ctx, n)
+	row, err := read(ctx, n)
 	if err != nil {
-		return nil, "", gone("instance", text, err)
+		return nil, "", gone(what, text, err)
 	}
-	app, err := a.appName(ctx, in.App)
+	app, err := a.appName(ctx, of(row))
 	if err == nil {
-		err = a.mayIn(ctx, perm, app, in.App)
+		err = a.mayIn(ctx, perm, app, of(row))
 	}
-	return in, app, gone("instance", text, err)
+	return row, app, gone(what, text, err)
+}
+
+// instance reads a run that the caller may have something to do with.
+func (a *API) instance(ctx context.Context, text string, perm access.Permission) (*engine.Instance, string, error) {
+	return found(ctx, a, "instance", text, perm, a.cfg.Store.Instance, func(in *engine.Instance) int64 { return in.App })
 }
 
 func (a *API) instanceRoutes() {
